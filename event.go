@@ -1,0 +1,44 @@
+package drover
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// EventType names a recorded fact; on the wire "job.accepted".
+type EventType string
+
+// The durable events, numbered per job without gaps.
+const (
+	JobAccepted        EventType = "job.accepted"
+	JobPaused          EventType = "job.paused"
+	JobResumed         EventType = "job.resumed"
+	JobCancelRequested EventType = "job.cancel_requested"
+	JobReopened        EventType = "job.reopened"
+	JobSucceeded       EventType = "job.succeeded"
+	JobFailed          EventType = "job.failed"
+	JobCancelled       EventType = "job.cancelled"
+	TaskExpanded       EventType = "task.expanded"
+	TaskSucceeded      EventType = "task.succeeded"
+	TaskFailed         EventType = "task.failed"
+	TaskDeadLettered   EventType = "task.dead_lettered"
+	TaskRetryScheduled EventType = "task.retry_scheduled"
+	TaskSnoozed        EventType = "task.snoozed"
+	TaskReleased       EventType = "task.released"
+	TaskLeaseExpired   EventType = "task.lease_expired"
+	TaskSkipped        EventType = "task.skipped"
+	TaskCancelled      EventType = "task.cancelled"
+	TaskReplayed       EventType = "task.replayed"
+)
+
+// Event is one recorded fact about a job.
+type Event struct {
+	JobID JobID `json:"job_id"`
+	// Seq numbers the job's events 1, 2, 3, … without gaps.
+	Seq    int64     `json:"sequence"`
+	Type   EventType `json:"type"`
+	At     time.Time `json:"at"`
+	TaskID TaskID    `json:"task_id,omitzero"`
+	// Data holds facts of the event: name, index, attempt, reason, actor …
+	Data json.RawMessage `json:"data,omitempty"`
+}

@@ -1,0 +1,3 @@
+module github.com/drover-dev/drover
+
+go 1.26

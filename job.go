@@ -1,0 +1,139 @@
+package drover
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// NewJob is what a client submits. Exactly one of Pipeline and Kind is set.
+type NewJob struct {
+	// ID may be made by the client, so that a repeat of the request names the
+	// same job; zero lets the server make it.
+	ID JobID `json:"job_id,omitzero"`
+	// Pipeline is "name" (its newest version) or "name@3".
+	Pipeline string `json:"pipeline,omitempty"`
+	// Kind is a handler's name: a job of one task.
+	Kind string `json:"kind,omitempty"`
+	// Queue the one task of a Kind job waits in; empty is "default".
+	Queue string `json:"queue,omitempty"`
+	// Input is the job's input: any JSON. It is stored byte for byte.
+	Input json.RawMessage `json:"input,omitempty"`
+	// Labels are free pairs to filter by; at most 32, keys up to 63 bytes, values up to 255.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Class is the priority class; zero is Normal.
+	Class Class `json:"class,omitzero"`
+	// DueAt, when set, is the earliest start.
+	DueAt time.Time `json:"due_at,omitzero"`
+	// ExpiresAt, when set, ends whatever of the job has not finished by then.
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+	// IdempotencyKey makes a repeat return the first job; up to 255 bytes, kept 7 days.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// Retry and Timeout apply to the one task of a Kind job; pipelines declare their own.
+	Retry   *Retry   `json:"retry,omitempty"`
+	Timeout Duration `json:"timeout,omitzero"`
+}
+
+// Retry says how often and when a task is tried again.
+type Retry struct {
+	// MaxAttempts counts the first attempt too; 1 to 1000. Zero is the default, 4.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+	// Initial is the ceiling of the first delay (default 1 s), Factor its growth
+	// (default 2, at least 1), Max its cap (default 1 min). Delays are drawn
+	// evenly from zero to the ceiling ("full jitter").
+	Initial Duration `json:"initial,omitzero"`
+	Factor  float64  `json:"factor,omitempty"`
+	Max     Duration `json:"max,omitzero"`
+}
+
+// Counts are a job's tasks by where they are.
+type Counts struct {
+	Total     int `json:"total"`
+	Pending   int `json:"pending,omitempty"`
+	Ready     int `json:"ready,omitempty"`
+	Queued    int `json:"queued,omitempty"`
+	Running   int `json:"running,omitempty"`
+	RetryWait int `json:"retry_wait,omitempty"`
+	Waiting   int `json:"waiting,omitempty"`
+	Succeeded int `json:"succeeded,omitempty"`
+	Failed    int `json:"failed,omitempty"` // FAILED and DEAD_LETTER
+	Cancelled int `json:"cancelled,omitempty"`
+	Skipped   int `json:"skipped,omitempty"`
+}
+
+// Job is one piece of work as the API shows it.
+type Job struct {
+	ID              JobID             `json:"job_id"`
+	Tenant          string            `json:"tenant"`
+	Status          Status            `json:"status"`
+	Pipeline        string            `json:"pipeline,omitempty"`
+	PipelineVersion int               `json:"pipeline_version,omitempty"`
+	Kind            string            `json:"kind,omitempty"`
+	Creator         string            `json:"creator,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	Class           Class             `json:"class"`
+	Paused          bool              `json:"paused,omitempty"`
+	Cancelling      bool              `json:"cancelling,omitempty"`
+	Degraded        bool              `json:"degraded,omitempty"`
+	// Run counts from 1; a replay of a finished job opens the next.
+	Run        int             `json:"run"`
+	Tasks      Counts          `json:"tasks"`
+	Progress   *Progress       `json:"progress,omitempty"`
+	Input      json.RawMessage `json:"input,omitempty"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	Error      *Failure        `json:"error,omitempty"`
+	TraceID    string          `json:"trace_id"`
+	CreatedAt  time.Time       `json:"created_at"`
+	DueAt      time.Time       `json:"due_at,omitzero"`
+	ExpiresAt  time.Time       `json:"expires_at,omitzero"`
+	FinishedAt time.Time       `json:"finished_at,omitzero"`
+	// Events is the number of the job's newest event.
+	Events int64 `json:"events"`
+}
+
+// Progress says how far a job or a running task is.
+type Progress struct {
+	// Ratio is between 0 and 1.
+	Ratio float64 `json:"ratio"`
+	// Message reads like "features: 8 of 20".
+	Message string `json:"message,omitempty"`
+	// ETA is the expected rest; zero when there is nothing to judge by.
+	ETA Duration `json:"eta,omitzero"`
+}
+
+// ErrorClass says what the engine does about a failed attempt.
+type ErrorClass string
+
+// The classes. A handler says the first three (and may snooze); the engine gives the rest.
+const (
+	ClassRetryable ErrorClass = "retryable" // the default: try again with backoff
+	ClassPermanent ErrorClass = "permanent" // trying again cannot help
+	ClassThrottled ErrorClass = "throttled" // try again at a named time
+	ClassSnoozed   ErrorClass = "snoozed"   // not now; uses up no attempt
+	ClassTimeout   ErrorClass = "timeout"   // the attempt took longer than its timeout; retried
+	ClassPanic     ErrorClass = "panic"     // the handler panicked; retried
+	ClassLeaseLost ErrorClass = "lease_lost"
+	ClassExpired   ErrorClass = "expired"   // the job's expires_at has passed
+	ClassExpand    ErrorClass = "expansion" // a map over something that is no list, or too long a list
+	ClassInput     ErrorClass = "input"     // an expression of the task's input found nothing
+)
+
+// Failure is why an attempt, a task or a job ended badly.
+type Failure struct {
+	Class   ErrorClass `json:"class"`
+	Message string     `json:"message"`
+	// Type is a stable name of the kind of error, such as "exit_65".
+	Type string `json:"type,omitempty"`
+	// Stack is the stack of a panic, capped.
+	Stack string `json:"stack,omitempty"`
+	// Task is the name of the task, where a job's failure is told.
+	Task string `json:"task,omitempty"`
+}
+
+// Submitted is the answer for one NewJob: a job, or why there is none.
+type Submitted struct {
+	JobID  JobID  `json:"job_id,omitzero"`
+	Status Status `json:"status,omitzero"`
+	// Replayed says that an earlier request with this key or id made the job.
+	Replayed bool   `json:"replayed,omitempty"`
+	Err      *Error `json:"-"`
+}

@@ -1,0 +1,216 @@
+package drover
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Task is one task as the API shows it.
+type Task struct {
+	ID    TaskID `json:"task_id"`
+	JobID JobID  `json:"job_id"`
+	// Name is the node's name in the pipeline; of a Kind job, its kind.
+	Name string `json:"name"`
+	// Index is the element of a mapped task, from 0; -1 is a map that has not expanded; plain tasks have 0.
+	Index  int    `json:"index"`
+	Mapped bool   `json:"mapped,omitempty"`
+	Kind   string `json:"kind"`
+	Queue  string `json:"queue"`
+	Class  Class  `json:"class"`
+	Status Status `json:"status"`
+	// Generation counts replays, from 1.
+	Generation   int   `json:"generation"`
+	Attempt      int   `json:"attempt"`
+	MaxAttempts  int   `json:"max_attempts"`
+	LeaseVersion int32 `json:"lease_version"`
+	// Unmet is how many parents a PENDING task still waits for.
+	Unmet     int       `json:"unmet,omitempty"`
+	Worker    string    `json:"worker,omitempty"`
+	Progress  *Progress `json:"progress,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+	// DueAt is when a RETRY_WAIT or future task starts.
+	DueAt          time.Time       `json:"due_at,omitzero"`
+	ReadyAt        time.Time       `json:"ready_at,omitzero"`
+	QueuedAt       time.Time       `json:"queued_at,omitzero"`
+	ClaimedAt      time.Time       `json:"claimed_at,omitzero"`
+	FinishedAt     time.Time       `json:"finished_at,omitzero"`
+	LeaseExpiresAt time.Time       `json:"lease_expires_at,omitzero"`
+	Input          json.RawMessage `json:"input,omitempty"`
+	Output         json.RawMessage `json:"output,omitempty"`
+	Error          *Failure        `json:"error,omitempty"`
+	// Waits are seconds waited by reason, in this generation; with the runs they add up to its age.
+	Waits map[string]Duration `json:"waits,omitempty"`
+}
+
+// Attempt is one execution of a task.
+type Attempt struct {
+	TaskID       TaskID    `json:"task_id"`
+	Generation   int       `json:"generation"`
+	Attempt      int       `json:"attempt"`
+	LeaseVersion int32     `json:"lease_version"`
+	Worker       string    `json:"worker,omitempty"`
+	Outcome      string    `json:"outcome"` // succeeded failed snoozed released lease_lost cancelled running
+	ReadyAt      time.Time `json:"ready_at,omitzero"`
+	QueuedAt     time.Time `json:"queued_at,omitzero"`
+	ClaimedAt    time.Time `json:"claimed_at"`
+	EndedAt      time.Time `json:"ended_at,omitzero"`
+	Error        *Failure  `json:"error,omitempty"`
+}
+
+// Lease is a task as a worker receives it: the right to run it until the
+// session's lease runs out or it is told otherwise.
+type Lease struct {
+	TaskID       TaskID `json:"task_id"`
+	JobID        JobID  `json:"job_id"`
+	LeaseVersion int32  `json:"lease_version"`
+	Tenant       string `json:"tenant"`
+	Name         string `json:"name"`
+	Index        int    `json:"index"`
+	Kind         string `json:"kind"`
+	Queue        string `json:"queue"`
+	Generation   int    `json:"generation"`
+	Attempt      int    `json:"attempt"`
+	MaxAttempts  int    `json:"max_attempts"`
+	// Timeout bounds this attempt (start-to-close); the worker enforces it.
+	Timeout Duration `json:"timeout"`
+	// Input has every ${{ }} filled in.
+	Input           json.RawMessage `json:"input,omitempty"`
+	Pipeline        string          `json:"pipeline,omitempty"`
+	PipelineVersion int             `json:"pipeline_version,omitempty"`
+	// IdempotencyKey is the same for every attempt of a generation; pass it on to outside systems.
+	IdempotencyKey string `json:"idempotency_key"`
+	// Traceparent is the W3C trace context of this attempt.
+	Traceparent string `json:"traceparent"`
+}
+
+// Outcome statuses a worker reports.
+const (
+	OutcomeSucceeded = "succeeded"
+	OutcomeFailed    = "failed"
+	OutcomeSnoozed   = "snoozed"   // run again after RetryAfter; uses up no attempt
+	OutcomeReleased  = "released"  // given back unstarted or while draining; uses up no attempt
+	OutcomeCancelled = "cancelled" // acknowledges a cancellation, after cleaning up
+)
+
+// Outcome is how an attempt ended, as its worker reports it.
+type Outcome struct {
+	TaskID       TaskID `json:"task_id"`
+	LeaseVersion int32  `json:"lease_version"`
+	// Status is one of the Outcome constants.
+	Status string `json:"status"`
+	// Output is the result of a succeeded attempt: any JSON.
+	Output json.RawMessage `json:"output,omitempty"`
+	// Error says why a failed attempt failed.
+	Error *Failure `json:"error,omitempty"`
+	// RetryAfter is the delay of a snooze or of a throttled failure.
+	RetryAfter Duration `json:"retry_after,omitzero"`
+	// Artifacts names the uploads that become visible with this outcome.
+	Artifacts []ArtifactID `json:"artifacts,omitempty"`
+}
+
+// Settled answers one Outcome.
+type Settled struct {
+	TaskID TaskID `json:"task_id"`
+	// Status is the task's status after the outcome; zero when it was refused.
+	Status Status `json:"status,omitzero"`
+	Err    *Error `json:"-"`
+}
+
+// NewSession opens a worker session.
+type NewSession struct {
+	// Worker is a name people recognise, such as "gpu-3/4711".
+	Worker string            `json:"worker"`
+	Queues []string          `json:"queues"`
+	Kinds  []string          `json:"kinds,omitempty"` // handlers it has; empty says nothing
+	Slots  int               `json:"slots"`
+	Labels map[string]string `json:"labels,omitempty"`
+	// Version is the worker program's version, for people.
+	Version string `json:"version,omitempty"`
+}
+
+// Session is a worker process as the server knows it.
+type Session struct {
+	ID        SessionID         `json:"worker_id"`
+	Worker    string            `json:"worker"`
+	Queues    []string          `json:"queues"`
+	Kinds     []string          `json:"kinds,omitempty"`
+	Slots     int               `json:"slots"`
+	Running   int               `json:"running"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Version   string            `json:"version,omitempty"`
+	Draining  bool              `json:"draining,omitempty"`
+	StartedAt time.Time         `json:"started_at"`
+	ExpiresAt time.Time         `json:"expires_at"`
+	// LeaseFor is how long the session lives from each renewal; RenewEvery how often to renew.
+	LeaseFor   Duration `json:"lease_for"`
+	RenewEvery Duration `json:"renew_every"`
+}
+
+// SessionID names a worker session; on the wire "wrk_" and a number.
+type SessionID int64
+
+// Held names a lease a worker believes it holds.
+type Held struct {
+	TaskID       TaskID `json:"task_id"`
+	LeaseVersion int32  `json:"lease_version"`
+}
+
+// Renewal extends a session and with it every lease it holds.
+type Renewal struct {
+	// Held names the leases the worker holds. A lease of an acquire numbered up
+	// to Acquired that is not named is taken back: its answer was lost.
+	Held []Held `json:"held"`
+	// Acquired is the number of the last acquire whose answer arrived.
+	Acquired int64 `json:"acquired"`
+	// Draining says that the worker takes no more.
+	Draining bool `json:"draining,omitempty"`
+}
+
+// Renewed answers a Renewal.
+type Renewed struct {
+	ExpiresAt time.Time `json:"expires_at"`
+	LeaseFor  Duration  `json:"lease_for"`
+	// Cancelled are held leases whose tasks should stop and be settled as cancelled.
+	Cancelled []Held `json:"cancelled,omitempty"`
+	// Lost are leases named in Held that the server does not grant any more: stop, and report nothing.
+	Lost []Held `json:"lost,omitempty"`
+}
+
+// Acquire asks for leases.
+type Acquire struct {
+	Session SessionID `json:"worker_id"`
+	// Queues to take from; empty means those of the session.
+	Queues []string `json:"queues,omitempty"`
+	// Max is how many at most; 1 to 1000.
+	Max int `json:"max"`
+	// Wait is how long to wait for the first one; at most 20 s.
+	Wait Duration `json:"wait,omitzero"`
+	// Number counts the session's acquires from 1, so that a lost answer can be taken back.
+	Number int64 `json:"number"`
+}
+
+// Queue is a named place tasks wait in.
+type Queue struct {
+	Name    string `json:"name"`
+	Ready   int    `json:"ready"`
+	Queued  int    `json:"queued"`
+	Running int    `json:"running"`
+	Delayed int    `json:"delayed"`
+	// OldestAge is how long the oldest QUEUED or READY task has waited.
+	OldestAge Duration `json:"oldest_age"`
+	Workers   int      `json:"workers"`
+	Slots     int      `json:"slots"`
+	// Approximate says that a count stopped at its cap of 100,000.
+	Approximate bool `json:"approximate,omitempty"`
+}
+
+// LogLine is one line a handler logged.
+type LogLine struct {
+	At    time.Time       `json:"at"`
+	Level string          `json:"level"` // debug info warn error stdout stderr
+	Text  string          `json:"text"`
+	Attrs json.RawMessage `json:"attrs,omitempty"`
+	// Attempt and TaskID are set when lines are read.
+	TaskID  TaskID `json:"task_id,omitzero"`
+	Attempt int    `json:"attempt,omitempty"`
+}
