@@ -1,0 +1,116 @@
+// Package engine holds every change of state, a file each. An operation opens
+// one transaction, loads and locks the rows concerned in one fixed order
+// (ARCHITECTURE.md), lets pure functions decide, and stores what they decided.
+// It starts no goroutines; loops and handlers call it.
+package engine
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/drover-dev/drover"
+)
+
+// Caller is who asks: a tenant and the token that proved it.
+type Caller struct {
+	// Tenant is the small number of the tenant; TenantName its name.
+	Tenant     int32
+	TenantName string
+	// Actor is the token's name, for creators and audit rows.
+	Actor  string
+	Scopes []string
+	// System marks a worker token that serves every tenant.
+	System bool
+}
+
+// Has reports whether the caller holds scope; "admin" holds all.
+func (c Caller) Has(scope string) bool {
+	for _, s := range c.Scopes {
+		if s == scope || s == "admin" {
+			return true
+		}
+	}
+	return false
+}
+
+// JobQuery selects jobs, newest first.
+type JobQuery struct {
+	Status         []drover.Status
+	Pipeline, Kind string
+	Labels         map[string]string
+	CreatedAfter   time.Time
+	CreatedBefore  time.Time
+	// After is the last id of the previous page; zero starts.
+	After drover.JobID
+	// Limit is how many at most; 0 is 50.
+	Limit int
+}
+
+// TaskQuery selects tasks of one job in the order of the graph, or the dead
+// letters of the tenant, newest first.
+type TaskQuery struct {
+	Job    drover.JobID
+	Status []drover.Status
+	Name   string
+	// DeadLetters asks for the tenant's dead letters; Job may narrow them.
+	DeadLetters bool
+	// After is the last task of the previous page; zero starts.
+	After drover.TaskID
+	Limit int
+}
+
+// Request carries what actions on jobs and tasks have in common.
+type Request struct {
+	// ID makes a repeat of the request give the first answer for 24 h; empty is none.
+	ID string
+	// Reason is free text for the record.
+	Reason string
+}
+
+// ReplayRequest opens a new generation of a finished task.
+type ReplayRequest struct {
+	Request
+	// Input replaces the task's input; empty keeps it.
+	Input json.RawMessage
+}
+
+// LogQuery selects log lines of a job or a task, oldest first.
+type LogQuery struct {
+	Job     drover.JobID
+	Task    drover.TaskID
+	Attempt int
+	// After is the cursor of the previous page; empty starts.
+	After string
+	Limit int
+}
+
+// ArtifactQuery selects artifacts, newest first.
+type ArtifactQuery struct {
+	Job   drover.JobID
+	Task  drover.TaskID
+	Kind  string
+	After drover.ArtifactID
+	Limit int
+}
+
+// Settlement is the outcomes one session reports, and the acquire that rides on them.
+type Settlement struct {
+	Caller   Caller
+	Session  drover.SessionID
+	Outcomes []drover.Outcome
+	Acquire  *drover.Acquire
+}
+
+// SettleResult answers one Settlement. Err is set when the settlement was
+// refused whole; otherwise there is one Settled for each Outcome, in order.
+type SettleResult struct {
+	Settled []drover.Settled
+	Leases  []drover.Lease
+	Err     error
+}
+
+// Blob is an open artifact: its bytes, seekable.
+type Blob interface {
+	io.ReadSeekCloser
+}
