@@ -1,0 +1,156 @@
+package protocol
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/drover-dev/drover"
+)
+
+// Header names.
+const (
+	HeaderIdempotencyKey      = "Idempotency-Key"
+	HeaderIdempotencyReplayed = "Idempotency-Replayed"     // "true" on a repeat's answer
+	HeaderPrefer              = "Prefer"                   // "wait=30" or "respond-async"
+	HeaderPreferenceApplied   = "Preference-Applied"       // what of Prefer was done
+	HeaderLastEventID         = "Last-Event-ID"            // resume a stream of events after this number
+	HeaderArtifactMetadata    = "Drover-Artifact-Metadata" // JSON, on an upload
+	HeaderArtifactSHA256      = "Drover-Artifact-Sha256"   // 64 hexadecimal digits, on a download
+)
+
+// Media types.
+const (
+	MediaJSON    = "application/json"
+	MediaProblem = "application/problem+json"
+	MediaYAML    = "application/yaml"
+	MediaEvents  = "text/event-stream"
+)
+
+// Page is one page of a list. An empty list is [], never null.
+type Page[T any] struct {
+	Items []T `json:"items"`
+	// NextCursor, when set, asks for the next page as ?cursor=.
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// MarshalJSON writes an empty list as [].
+func (p Page[T]) MarshalJSON() ([]byte, error) {
+	type plain Page[T]
+	if p.Items == nil {
+		p.Items = []T{}
+	}
+	return json.Marshal(plain(p))
+}
+
+// Links are paths that belong to a job.
+type Links struct {
+	Self   string `json:"self"`
+	Tasks  string `json:"tasks"`
+	Events string `json:"events"`
+	Cancel string `json:"cancel"`
+}
+
+// LinksOf returns the paths of a job.
+func LinksOf(id drover.JobID) Links {
+	self := "/v1/jobs/" + id.String()
+	return Links{Self: self, Tasks: self + "/tasks", Events: self + "/events", Cancel: self + "/cancel"}
+}
+
+// SubmitResponse answers POST /v1/jobs, whose body is a drover.NewJob.
+type SubmitResponse struct {
+	JobID    drover.JobID  `json:"job_id"`
+	Status   drover.Status `json:"status"`
+	Replayed bool          `json:"replayed,omitempty"`
+	Links    Links         `json:"links"`
+}
+
+// BatchRequest is the body of POST /v1/jobs/batch.
+type BatchRequest struct {
+	Jobs []drover.NewJob `json:"jobs"`
+}
+
+// BatchResponse answers a BatchRequest, one item for each job in their order.
+type BatchResponse struct {
+	Items []BatchItem `json:"items"`
+}
+
+// BatchItem is a job of a batch, or why there is none.
+type BatchItem struct {
+	JobID    drover.JobID  `json:"job_id,omitzero"`
+	Status   drover.Status `json:"status,omitzero"`
+	Replayed bool          `json:"replayed,omitempty"`
+	Error    *Problem      `json:"error,omitempty"`
+}
+
+// ProcessingRequest is the body of POST /processing-jobs. The job's input
+// becomes {"object_id": …}.
+type ProcessingRequest struct {
+	ObjectID string `json:"object_id"`
+	// Pipeline is "name", "name@3" or "name-v3".
+	Pipeline       string `json:"pipeline"`
+	IdempotencyKey string `json:"idempotency_key"`
+}
+
+// ProcessingResponse answers a ProcessingRequest.
+type ProcessingResponse struct {
+	JobID  drover.JobID  `json:"job_id"`
+	Status drover.Status `json:"status"`
+}
+
+// ActionRequest is the body of POST /v1/jobs/{id}/cancel, pause and resume. It
+// may be empty.
+type ActionRequest struct {
+	Reason string `json:"reason,omitempty"`
+	// RequestID makes a repeat within 24 hours give the same answer.
+	RequestID string `json:"request_id,omitempty"`
+}
+
+// ReplayRequest is the body of POST /v1/tasks/{id}/replay. It may be empty.
+type ReplayRequest struct {
+	// Input, when set, takes the place of the task's input.
+	Input     json.RawMessage `json:"input,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
+	RequestID string          `json:"request_id,omitempty"`
+}
+
+// NewToken is the body of POST /v1/tokens. The answer is a drover.Token with
+// its Secret, which is shown this once.
+type NewToken struct {
+	Name   string   `json:"name"`
+	Scopes []string `json:"scopes"`
+	// Tenant is the tenant the token is for; empty is the caller's.
+	Tenant    string    `json:"tenant,omitempty"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+}
+
+// WhoAmI answers GET /v1/whoami.
+type WhoAmI struct {
+	Tenant string   `json:"tenant"`
+	Name   string   `json:"name"`
+	Scopes []string `json:"scopes"`
+	// System says that the token serves every tenant.
+	System bool `json:"system,omitempty"`
+}
+
+// Version answers GET /version.
+type Version struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+	// Database is "sqlite" or "postgres".
+	Database string `json:"database,omitempty"`
+}
+
+// Health answers GET /healthz, and /livez and /readyz with ?verbose.
+type Health struct {
+	// Status is "ok" or "failing".
+	Status string  `json:"status"`
+	Checks []Check `json:"checks,omitempty"`
+}
+
+// Check is one thing that health depends on.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}

@@ -1,0 +1,100 @@
+package protocol
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/drover-dev/drover"
+)
+
+// Worker is what a worker needs of the server: over HTTP it is client.Client,
+// inside one process embedded's. A refusal is a *drover.Error; any other error
+// leaves open whether the server did what was asked.
+type Worker interface {
+	// OpenSession registers a worker process. Its leases live until the session
+	// expires, which Renew puts off.
+	OpenSession(ctx context.Context, s drover.NewSession) (drover.Session, error)
+	// Renew extends the session and every lease it holds. A session that has
+	// expired or does not exist is drover.ErrNotFound: open a new one.
+	Renew(ctx context.Context, id drover.SessionID, r drover.Renewal) (drover.Renewed, error)
+	// CloseSession ends the session and gives back what it still holds.
+	CloseSession(ctx context.Context, id drover.SessionID) error
+	// Acquire takes leases, waiting up to a.Wait for the first one. None is not an error.
+	Acquire(ctx context.Context, a drover.Acquire) ([]drover.Lease, error)
+	// Settle reports outcomes, and may acquire in the same call. It can be
+	// repeated: an outcome that was recorded before is answered as then.
+	Settle(ctx context.Context, r SettleRequest) (SettleResponse, error)
+	// SetProgress says how far a running task is.
+	SetProgress(ctx context.Context, h drover.Held, p drover.Progress) error
+	// AppendLogs adds lines to the log of a running attempt.
+	AppendLogs(ctx context.Context, h drover.Held, lines []drover.LogLine) error
+	// PutArtifact uploads an output of a running attempt. It becomes visible
+	// when an outcome that names its id is accepted. Of a, only Name, Kind,
+	// MediaType and Metadata are read.
+	PutArtifact(ctx context.Context, h drover.Held, a drover.Artifact, r io.Reader) (drover.Artifact, error)
+	// OpenArtifact reads an artifact. The caller closes the reader.
+	OpenArtifact(ctx context.Context, id drover.ArtifactID) (io.ReadCloser, drover.Artifact, error)
+}
+
+// Bounds of one call; the server refuses more.
+const (
+	MaxJobs     = 10_000                            // jobs in a BatchRequest
+	MaxLeases   = 1_000                             // drover.Acquire.Max
+	MaxOutcomes = 1_000                             // outcomes in a SettleRequest
+	MaxHeld     = 10_000                            // leases named in a drover.Renewal
+	MaxLogLines = 1_000                             // lines in a LogsRequest
+	MaxWait     = drover.Duration(20 * time.Second) // drover.Acquire.Wait
+	MaxBody     = 16 * 1024 * 1024                  // bytes of a JSON answer that a client reads
+)
+
+// SettleRequest is the body of POST /v1/leases/settle.
+type SettleRequest struct {
+	Session  drover.SessionID `json:"worker_id"`
+	Outcomes []drover.Outcome `json:"outcomes"`
+	// Acquire asks for leases in the same call; its Wait is not honoured.
+	Acquire *drover.Acquire `json:"acquire,omitempty"`
+}
+
+// SettleResponse answers a SettleRequest.
+type SettleResponse struct {
+	// Results has one answer for each outcome, in their order.
+	Results []SettleResult `json:"results"`
+	// Leases are what Acquire got. An acquire that is refused gets none; the
+	// outcomes count all the same.
+	Leases []drover.Lease `json:"leases,omitempty"`
+}
+
+// SettleResult answers one outcome: the task's status after it, or why it was
+// refused. With code lease-lost the outcome was not recorded and must not be
+// reported again.
+type SettleResult struct {
+	TaskID drover.TaskID `json:"task_id"`
+	Status drover.Status `json:"status,omitzero"`
+	Error  *Problem      `json:"error,omitempty"`
+}
+
+// AcquireResponse answers POST /v1/leases/acquire.
+type AcquireResponse struct {
+	Leases []drover.Lease `json:"leases"`
+}
+
+// ProgressRequest is the body of POST /v1/leases/{task_id}/progress.
+type ProgressRequest struct {
+	LeaseVersion int32           `json:"lease_version"`
+	Ratio        float64         `json:"ratio"`
+	Message      string          `json:"message,omitempty"`
+	ETA          drover.Duration `json:"eta,omitzero"`
+}
+
+// LogsRequest is the body of POST /v1/leases/{task_id}/logs.
+type LogsRequest struct {
+	LeaseVersion int32            `json:"lease_version"`
+	Lines        []drover.LogLine `json:"lines"`
+}
+
+// LogsResponse answers a LogsRequest. Accepted is smaller than the number of
+// lines when the attempt's log is full.
+type LogsResponse struct {
+	Accepted int `json:"accepted"`
+}
