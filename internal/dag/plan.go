@@ -1,0 +1,281 @@
+package dag
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/drover-dev/drover"
+)
+
+// Defaults of a task that says nothing itself.
+const (
+	DefaultQueue   = "default"
+	DefaultTimeout = time.Hour
+)
+
+// DefaultRetry is what holds for every field of a retry that nobody set.
+var DefaultRetry = drover.Retry{
+	MaxAttempts: 4,
+	Initial:     drover.Duration(time.Second),
+	Factor:      2,
+	Max:         drover.Duration(time.Minute),
+}
+
+// Plan is a compiled pipeline. It is immutable and safe for concurrent use.
+type Plan struct {
+	// Name is the pipeline's name; of a Kind job, its kind.
+	Name string
+	// Nodes are in the order of the definition; a Key's Node is an index here.
+	Nodes []Node
+
+	order  []int32    // a topological order
+	with   []template // per node; nil where the task has no `with`
+	each   []template // per node; nil where the task is no map over a list
+	schema *schema    // nil when the pipeline declares no input
+}
+
+// Node is one task of the definition.
+type Node struct {
+	Name string
+	// Kind is the handler's name, `run` in the definition.
+	Kind  string
+	Queue string
+	// Class is zero when the definition says nothing: the job's class holds.
+	Class drover.Class
+	// Mapped says that the node becomes one row per element.
+	Mapped bool
+	// Over is the map this node goes over element by element, or -1.
+	Over    int32
+	Timeout time.Duration
+	// Retry has every field set.
+	Retry drover.Retry
+	// Artifact is the kind declared for what the task makes; may be empty.
+	Artifact string
+	// Parents and ChildrenNodes are the nodes before and after this one, each
+	// once and in ascending order.
+	Parents, ChildrenNodes []int32
+
+	// root is the map whose length decides how many rows this map has: itself,
+	// or the first of the element-wise chain. -1 for a plain node. The maps
+	// with one root are a family: between them element i waits for element i.
+	root int32
+}
+
+// Key names a row of a job: a node and an element. Index is 0 for plain nodes.
+type Key struct{ Node, Index int32 }
+
+// Indexes that are no element.
+const (
+	Unexpanded int32 = -1 // the one row of a map that has not expanded
+	Every      int32 = -2 // all rows of a map, expanded or not
+)
+
+// Row is a row with the number of parent rows it still waits for.
+type Row struct {
+	Key
+	Unmet int32
+}
+
+// Delta is a change of a row's Unmet.
+type Delta struct {
+	Key
+	By int32
+}
+
+// Expansion says what a map's growing changes.
+type Expansion struct {
+	// Maps are the node itself and every map that goes over it element by
+	// element, directly or not, each after those it waits for. The Unexpanded
+	// row of each is replaced by n rows 0…n-1 with the Unmet of the row replaced.
+	Maps []int32
+	// Joins are the rows outside Maps that wait for one of them. By may be
+	// negative: an empty map counts as done.
+	Joins []Delta
+}
+
+// Single returns the plan of a Kind job: one node, named after its kind. Zero
+// fields get the defaults.
+func Single(kind, queue string, timeout time.Duration, r drover.Retry) *Plan {
+	return &Plan{
+		Name: kind,
+		Nodes: []Node{{
+			Name:    kind,
+			Kind:    kind,
+			Queue:   cmp.Or(queue, DefaultQueue),
+			Over:    -1,
+			Timeout: cmp.Or(timeout, DefaultTimeout),
+			Retry:   fillRetry(r),
+			root:    -1,
+		}},
+		order: []int32{0},
+		with:  make([]template, 1),
+		each:  make([]template, 1),
+	}
+}
+
+// fillRetry sets what r leaves open. A first delay over the default cap raises
+// the cap: nobody who writes `initial: 5m` means 1 minute.
+func fillRetry(r drover.Retry) drover.Retry {
+	r.MaxAttempts = cmp.Or(r.MaxAttempts, DefaultRetry.MaxAttempts)
+	r.Initial = cmp.Or(r.Initial, DefaultRetry.Initial)
+	r.Factor = cmp.Or(r.Factor, DefaultRetry.Factor)
+	r.Max = cmp.Or(r.Max, max(DefaultRetry.Max, r.Initial))
+	return r
+}
+
+// family reports whether a and b are maps with one root.
+func (p *Plan) family(a, b int32) bool {
+	return p.Nodes[a].root >= 0 && p.Nodes[a].root == p.Nodes[b].root
+}
+
+// first returns the key of the rows of node before anything has expanded.
+func (p *Plan) first(node int32) Key {
+	if p.Nodes[node].Mapped {
+		return Key{node, Unexpanded}
+	}
+	return Key{node, 0}
+}
+
+// all returns the key that stands for every row of node.
+func (p *Plan) all(node int32) Key {
+	if p.Nodes[node].Mapped {
+		return Key{node, Every}
+	}
+	return Key{node, 0}
+}
+
+// Start returns the rows a new job begins with, in the order of the nodes:
+// plain nodes with index 0, maps Unexpanded. Unmet is the number of parents, an
+// unexpanded map counting as one.
+func (p *Plan) Start() []Row {
+	rows := make([]Row, len(p.Nodes))
+	for i := range p.Nodes {
+		rows[i] = Row{p.first(int32(i)), int32(len(p.Nodes[i].Parents))}
+	}
+	return rows
+}
+
+// Children returns the rows whose Unmet falls by one when k succeeds. Between
+// maps of one family that is the row with the same index, otherwise every row
+// of the child.
+func (p *Plan) Children(k Key) []Key {
+	next := p.Nodes[k.Node].ChildrenNodes
+	if len(next) == 0 {
+		return nil
+	}
+	keys := make([]Key, len(next))
+	for i, c := range next {
+		if p.family(k.Node, c) {
+			keys[i] = Key{c, k.Index}
+		} else {
+			keys[i] = p.all(c)
+		}
+	}
+	return keys
+}
+
+// Expand returns what changes when the map node grows to n elements. Node is
+// the first of its family: maps that go over it element by element grow with it.
+func (p *Plan) Expand(node int32, n int) Expansion {
+	if p.Nodes[node].root != node {
+		panic(fmt.Sprintf("dag: expand %q, which is not a map over a list (mapped %t, over %d)",
+			p.Nodes[node].Name, p.Nodes[node].Mapped, p.Nodes[node].Over))
+	}
+	var x Expansion
+	by := map[int32]int32{}
+	for _, m := range p.order {
+		if p.Nodes[m].root != node {
+			continue
+		}
+		x.Maps = append(x.Maps, m)
+		for _, c := range p.Nodes[m].ChildrenNodes {
+			if !p.family(m, c) {
+				by[c] += int32(n - 1)
+			}
+		}
+	}
+	for c, d := range by {
+		if d != 0 {
+			x.Joins = append(x.Joins, Delta{p.all(c), d})
+		}
+	}
+	slices.SortFunc(x.Joins, func(a, b Delta) int { return cmp.Compare(a.Node, b.Node) })
+	return x
+}
+
+// Ref names an output that an expression needs.
+type Ref struct {
+	Node int32
+	// Same says that only the element with the same index is needed; otherwise
+	// the node's output, or of a map the ordered list of all its outputs.
+	Same bool
+}
+
+// Scope is what expressions see.
+type Scope struct {
+	// Input is the job's input.
+	Input json.RawMessage
+	// Output returns the output of a row that has succeeded.
+	Output func(Key) (json.RawMessage, bool)
+	// Len returns the number of rows of an expanded map.
+	Len func(node int32) int
+	// Item and Index are the element of a mapped row. Of a map that goes over
+	// another one, Item may be nil: the parent element's output is taken.
+	Item  json.RawMessage
+	Index int32
+}
+
+// Sinks returns the nodes nobody waits for: their outputs are the job's result.
+func (p *Plan) Sinks() []int32 {
+	var out []int32
+	for i := range p.Nodes {
+		if len(p.Nodes[i].ChildrenNodes) == 0 {
+			out = append(out, int32(i))
+		}
+	}
+	return out
+}
+
+// Descendants returns every node that waits for node, directly or not, in
+// ascending order.
+func (p *Plan) Descendants(node int32) []int32 {
+	seen := make([]bool, len(p.Nodes))
+	todo := []int32{node}
+	var out []int32
+	for len(todo) > 0 {
+		n := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, c := range p.Nodes[n].ChildrenNodes {
+			if !seen[c] {
+				seen[c] = true
+				todo = append(todo, c)
+				out = append(out, c)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Levels groups the nodes by the length of the longest way to them: a level can
+// start when the one before it is done.
+func (p *Plan) Levels() [][]int32 {
+	level := make([]int, len(p.Nodes))
+	var out [][]int32
+	for _, n := range p.order {
+		for _, q := range p.Nodes[n].Parents {
+			level[n] = max(level[n], level[q]+1)
+		}
+		if level[n] == len(out) {
+			out = append(out, nil)
+		}
+		out[level[n]] = append(out[level[n]], n)
+	}
+	for _, l := range out {
+		slices.Sort(l)
+	}
+	return out
+}
