@@ -1,0 +1,349 @@
+// Package postgres is the PostgreSQL driver of package store: pgx, pipelined.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/drover-dev/drover/internal/store/driver"
+)
+
+// DB is a pool of connections whose plans are pinned.
+type DB struct {
+	pool *pgxpool.Pool
+	log  *slog.Logger
+}
+
+// Open connects to url. schema is the search path of every connection; it need
+// not exist yet. maxConns 0 is 16.
+func Open(ctx context.Context, url, schema string, maxConns int32, log *slog.Logger) (*DB, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", redact(err))
+	}
+	if maxConns == 0 {
+		maxConns = 16
+	}
+	cfg.MaxConns = maxConns
+	cfg.ConnConfig.ConnectTimeout = 10 * time.Second
+	p := cfg.ConnConfig.RuntimeParams
+	p["application_name"] = "drover"
+	p["search_path"] = schema
+	p["timezone"] = "UTC"
+	// The statistics of tables that churn lie; the plans are pinned instead. A
+	// sort or scan forced under these settings is priced so high that it would
+	// start the JIT compiler each time, hence jit = off.
+	for _, k := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
+		p[k] = "off"
+	}
+	p["plan_cache_mode"] = "force_generic_plan"
+	p["default_transaction_isolation"] = "read committed"
+	p["statement_timeout"] = "60s"
+	p["idle_in_transaction_session_timeout"] = "60s"
+	p["lock_timeout"] = "20s"
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", redact(err))
+	}
+	return &DB{pool: pool, log: log}, nil
+}
+
+// redact drops what a parse error repeats of the URL, which may hold a password.
+func redact(err error) error {
+	var pe *pgconn.ParseConfigError
+	if errors.As(err, &pe) {
+		return errors.New("it is not a PostgreSQL URL of the form postgres://user:password@host:5432/database")
+	}
+	return err
+}
+
+// Dialect is driver.PostgreSQL.
+func (db *DB) Dialect() driver.Dialect { return driver.PostgreSQL }
+
+// Close closes every connection.
+func (db *DB) Close() error { db.pool.Close(); return nil }
+
+const maxTries = 10
+
+// Write runs fn in a READ COMMITTED transaction.
+func (db *DB) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	for try := 1; ; try++ {
+		err := db.once(ctx, pgx.TxOptions{}, fn)
+		if err == nil || try == maxTries || !retryable(err) {
+			return err
+		}
+		wait := time.Duration(rand.Int64N(int64(2*time.Millisecond) << min(try, 6)))
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Read runs fn in a read-only snapshot.
+func (db *DB) Read(ctx context.Context, fn func(driver.Tx) error) error {
+	return db.once(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, fn)
+}
+
+func (db *DB) once(ctx context.Context, opts pgx.TxOptions, fn func(driver.Tx) error) error {
+	tx, err := db.pool.BeginTx(ctx, opts)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	if err := fn(Wrap(tx)); err != nil {
+		rollback(ctx, tx)
+		return err
+	}
+	// The commit must not be cut off by the caller: a context that ends during
+	// it gives an error although the transaction may be committed.
+	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := tx.Commit(cctx); err != nil {
+		var pe *pgconn.PgError
+		if errors.As(err, &pe) || errors.Is(err, pgx.ErrTxCommitRollback) {
+			return fmt.Errorf("commit: %w", err)
+		}
+		return fmt.Errorf("commit: %w: %w", driver.ErrUnknown, err)
+	}
+	return nil
+}
+
+func rollback(ctx context.Context, tx pgx.Tx) {
+	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(rctx) // a failed rollback closes the connection, which rolls back
+}
+
+func retryable(err error) bool {
+	if errors.Is(err, driver.ErrRetry) {
+		return true
+	}
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		switch pe.Code {
+		case "40001", "40P01", "55P03":
+			return true
+		}
+	}
+	return false
+}
+
+// Wrap makes a driver.Tx of an open pgx transaction, the user's own included.
+func Wrap(tx pgx.Tx) driver.Tx { return wrapped{tx} }
+
+type wrapped struct{ tx pgx.Tx }
+
+// Pipe sends all statements in one flush.
+func (w wrapped) Pipe(ctx context.Context, list ...driver.Stmt) error {
+	b := &pgx.Batch{}
+	kept := make([]driver.Stmt, 0, len(list))
+	for _, s := range list {
+		if s.Text == nil || (s.Text.Batch() > 0 && driver.Len(s.Cols) == 0) {
+			if s.Affected != nil {
+				*s.Affected = 0
+			}
+			continue
+		}
+		args := make([]any, 0, len(s.Cols)+len(s.Args))
+		for _, c := range s.Cols {
+			args = append(args, array(c))
+		}
+		args = append(args, s.Args...)
+		b.Queue(s.Text.SQL(driver.PostgreSQL), args...)
+		kept = append(kept, s)
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	br := w.tx.SendBatch(ctx, b)
+	for _, s := range kept {
+		if err := read(br, s); err != nil {
+			_ = br.Close() // the first error is the one to tell
+			return fmt.Errorf("%s: %w", s.Text.Name, classify(err))
+		}
+	}
+	return br.Close()
+}
+
+func read(br pgx.BatchResults, s driver.Stmt) error {
+	if s.Scan == nil {
+		tag, err := br.Exec()
+		if s.Affected != nil {
+			*s.Affected = tag.RowsAffected()
+		}
+		return err
+	}
+	rows, err := br.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var n int64
+	for rows.Next() {
+		n++
+		if err := s.Scan(rows); err != nil {
+			return err
+		}
+	}
+	if s.Affected != nil {
+		*s.Affected = n
+	}
+	return rows.Err()
+}
+
+func classify(err error) error {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) && pe.Code == "23505" {
+		return fmt.Errorf("%w: %w", driver.ErrUnique, err)
+	}
+	return err
+}
+
+// array gives pgx the array forms it does not know by itself.
+func array(col any) any {
+	if ids, ok := col.([][16]byte); ok {
+		return uuids(ids)
+	}
+	return col
+}
+
+type uuids [][16]byte
+
+func (u uuids) Dimensions() []pgtype.ArrayDimension {
+	return []pgtype.ArrayDimension{{Length: int32(len(u)), LowerBound: 1}}
+}
+func (u uuids) Index(i int) any { return u[i] }
+func (u uuids) IndexType() any  { return [16]byte{} }
+
+// Exec runs a script outside a transaction, on a connection of its own.
+func (db *DB) Exec(ctx context.Context, script string) error {
+	c, err := db.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	mrr := c.Conn().PgConn().Exec(ctx, script)
+	_, err = mrr.ReadAll()
+	return err
+}
+
+// migrationLock is the key of the advisory lock two migrating servers meet at.
+const migrationLock = 0x64726f766572 // "drover"
+
+// Locked holds an advisory lock while fn runs.
+func (db *DB) Locked(ctx context.Context, fn func(ctx context.Context) error) error {
+	c, err := db.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer c.Release()
+	for { // polled, so that waiting is not cut off by statement_timeout
+		var got bool
+		if err := c.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(migrationLock)).Scan(&got); err != nil {
+			return fmt.Errorf("take the migration lock: %w", err)
+		}
+		if got {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for another server's migration: %w", ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	defer func() {
+		uctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if _, err := c.Exec(uctx, "SELECT pg_advisory_unlock($1)", int64(migrationLock)); err != nil {
+			db.log.WarnContext(uctx, "migration lock not given back; closing the connection does it", "err", err)
+			_ = c.Conn().Close(uctx)
+		}
+	}()
+	return fn(ctx)
+}
+
+// Clock reads clock_timestamp().
+func (db *DB) Clock(ctx context.Context) (time.Time, error) {
+	var t time.Time
+	err := db.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&t)
+	return t, err
+}
+
+const channel = "drover"
+
+// Notify sends payload to every process that listens.
+func (db *DB) Notify(ctx context.Context, payload string) error {
+	_, err := db.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, payload)
+	return err
+}
+
+// Listen holds a connection of its own, outside the pool, and reconnects.
+func (db *DB) Listen(ctx context.Context, fn func(payload string)) error {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := db.listenOnce(ctx, fn, func() { wait = 100 * time.Millisecond })
+		if ctx.Err() != nil {
+			return nil
+		}
+		db.log.WarnContext(ctx, "listening stopped; polling goes on, connecting again", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (db *DB) listenOnce(ctx context.Context, fn func(string), up func()) error {
+	c, err := pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = c.Close(cctx)
+	}()
+	if _, err := c.Exec(ctx, "LISTEN "+channel); err != nil {
+		return err
+	}
+	up()
+	for {
+		// A half-open connection gives no error: ask it something now and then.
+		wctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		n, err := c.WaitForNotification(wctx)
+		cancel()
+		switch {
+		case err == nil:
+			fn(n.Payload)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			return errors.New("no message for 30 s; connecting anew") // pgx closes a connection whose wait was cut off
+		default:
+			return err
+		}
+	}
+}
+
+// Vacuum frees dead rows; it keeps the tables' length, since cutting it takes an exclusive lock.
+func (db *DB) Vacuum(ctx context.Context, tables ...string) error {
+	for _, t := range tables {
+		if _, err := db.pool.Exec(ctx, "VACUUM (TRUNCATE OFF, SKIP_LOCKED ON) "+pgx.Identifier{t}.Sanitize()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Pool returns the pool, for tests.
+func (db *DB) Pool() *pgxpool.Pool { return db.pool }
