@@ -1,0 +1,177 @@
+// Package lifecycle holds how a task and a job change: one table of events and
+// states, and a function for each event. It does no I/O.
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/drover-dev/drover"
+)
+
+// Instant is a time of the store's clock in microseconds since the Unix epoch;
+// zero is never.
+type Instant int64
+
+// At converts a time; the zero time is never.
+func At(t time.Time) Instant {
+	if t.IsZero() {
+		return 0
+	}
+	return Instant(t.UnixMicro())
+}
+
+// Time converts back, in UTC; never is the zero time.
+func (i Instant) Time() time.Time {
+	if i == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(i)).UTC()
+}
+
+// Add returns the instant d later.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d.Microseconds()) }
+
+// Sub returns the time from j to i.
+func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i-j) * time.Microsecond }
+
+// Task is a live task: everything its row holds, whichever table that is. The
+// functions of this package take it as it is and return it as it becomes.
+type Task struct {
+	ID          drover.TaskID
+	Job         drover.JobID
+	Node, Index int32 // place in the graph; Index −1 is a map that has not expanded
+	Queue, Lane int32
+	Class       drover.Class
+	Status      drover.Status
+	Generation  int32 // counts replays, from 1
+	Attempt     int32 // counts attempts that were used up or are under way
+	Losses      int32 // counts lost leases, apart from attempts
+	// LeaseVersion is the fence: it rises by one at every claim, loss, release
+	// and forced end, and never falls.
+	LeaseVersion int32
+	Unmet        int32 // parents a PENDING task waits for
+	// Events counts the job's events while the task's row stands for the whole
+	// job; 0 when the job has a row of its own.
+	Events    int32
+	Since     Instant // when the status began
+	DueAt     Instant // order within the queue; when a delayed task starts
+	ReadyAt   Instant
+	QueuedAt  Instant
+	ClaimedAt Instant
+	Session   int64 // the session that holds the lease
+	Acquire   int64 // the session's acquire that took it
+	Waits     Waits // time spent so far by reason, up to Since
+}
+
+// Solo reports whether the task's row stands for its whole job.
+func (t *Task) Solo() bool { return t.Events > 0 }
+
+// Reason is what a task spends time on.
+type Reason uint8
+
+// The reasons, numbered for storage; never renumber. Their names are the codes of the API.
+const (
+	WaitDependency Reason = 1 // parents have not ended
+	WaitSchedule   Reason = 2 // its start time is in the future
+	WaitHandoff    Reason = 3 // READY or QUEUED, and nothing but a free worker is wanted
+	WaitRetry      Reason = 4 // backoff, snooze
+	WaitPaused     Reason = 5 // its job is paused
+	WaitPark       Reason = 6 // WAITING
+	Run            Reason = 7 // being run
+	reasons               = 8
+)
+
+var reasonNames = [reasons]string{
+	WaitDependency: "dependency", WaitSchedule: "schedule_not_due", WaitHandoff: "handoff", WaitRetry: "retry_backoff",
+	WaitPaused: "job_paused", WaitPark: "signal", Run: "run",
+}
+
+// String returns the code of the API.
+func (r Reason) String() string {
+	if r < reasons && reasonNames[r] != "" {
+		return reasonNames[r]
+	}
+	return "unknown"
+}
+
+// Waits is time by reason, in microseconds. Folded at every move, it adds up
+// to the task's age.
+type Waits [reasons]int64
+
+// Encode packs the totals: a byte of reason and eight of microseconds for each
+// that is not zero. No time spent is no bytes.
+func (w *Waits) Encode() []byte {
+	b := []byte{}
+	for r, us := range w {
+		if us != 0 {
+			b = append(b, byte(r), byte(us>>56), byte(us>>48), byte(us>>40), byte(us>>32), byte(us>>24), byte(us>>16), byte(us>>8), byte(us))
+		}
+	}
+	return b
+}
+
+// DecodeWaits unpacks what Encode packed; bytes it does not know are passed over.
+func DecodeWaits(b []byte) (w Waits) {
+	for ; len(b) >= 9; b = b[9:] {
+		if b[0] < reasons {
+			var us int64
+			for _, c := range b[1:9] {
+				us = us<<8 | int64(c)
+			}
+			w[b[0]] = us
+		}
+	}
+	return w
+}
+
+// Map returns the totals by the codes of the API.
+func (w *Waits) Map() map[string]drover.Duration {
+	m := map[string]drover.Duration{}
+	for r, us := range w {
+		if us != 0 {
+			m[Reason(r).String()] = drover.Duration(us) * drover.Duration(time.Microsecond)
+		}
+	}
+	return m
+}
+
+// reason tells what t spends its time on while it stands where it is.
+func (t *Task) reason() Reason {
+	switch t.Status {
+	case drover.Pending:
+		if t.DueAt > 0 && t.Unmet == 0 {
+			return WaitSchedule
+		}
+		return WaitDependency
+	case drover.RetryWait:
+		return WaitRetry
+	case drover.Running:
+		return Run
+	case drover.Waiting:
+		return WaitPark
+	case drover.Ready:
+		if t.Lane == HeldLane {
+			return WaitPaused
+		}
+	}
+	return WaitHandoff
+}
+
+// HeldLane is the lane READY tasks of a paused job stand in, where nobody scans.
+const HeldLane = 0
+
+// TotalAt returns the totals as they are at now, without moving the task.
+func (t *Task) TotalAt(now Instant) Waits {
+	w := t.Waits
+	if now > t.Since {
+		w[t.reason()] += int64(now - t.Since)
+	}
+	return w
+}
+
+// moved folds the time spent and starts the next status.
+func (t Task) moved(to drover.Status, now Instant) Task {
+	t.Waits = t.TotalAt(now)
+	t.Status, t.Since = to, max(now, t.Since)
+	return t
+}

@@ -1,0 +1,190 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/drover-dev/drover"
+)
+
+// MaxLeaseLosses is how many lost leases a task survives: the next one ends it
+// as a dead letter, so that a task that kills its workers does not go round for ever.
+const MaxLeaseLosses = 5
+
+// Hold is what keeps tasks of a job from starting.
+type Hold struct {
+	Paused     bool
+	Cancelling bool
+}
+
+// Met returns t after its last parent ended well. A due time in the future
+// leaves it PENDING until then; a paused job's task becomes READY and is held.
+func Met(t Task, h Hold, now Instant) Task {
+	t.Unmet = 0
+	if t.DueAt > now {
+		t = t.moved(drover.Pending, now) // closes the wait for dependencies
+		return t
+	}
+	return started(EventMet, t, h, now)
+}
+
+// Due returns a delayed task whose time has come.
+func Due(t Task, h Hold, now Instant) Task { return started(EventDue, t, h, now) }
+
+// started is the express lane: QUEUED at once, unless the job is paused.
+func started(ev Event, t Task, h Hold, now Instant) Task {
+	to := drover.Queued
+	if h.Paused {
+		to = drover.Ready
+	}
+	t = must(ev, t, to, now)
+	t.DueAt, t.ReadyAt, t.QueuedAt = now, now, 0
+	if h.Paused {
+		t.Lane = HeldLane
+	} else {
+		t.QueuedAt = now
+	}
+	return t
+}
+
+// Admitted returns a READY task that has become claimable, in the lane given.
+func Admitted(t Task, lane int32, now Instant) Task {
+	t = must(EventAdmit, t, drover.Queued, now)
+	t.Lane, t.QueuedAt = lane, now
+	return t
+}
+
+// Held returns a QUEUED task of a job that was paused: READY, in the lane nobody scans.
+func Held(t Task, now Instant) Task {
+	t = must(EventUnadmit, t, drover.Ready, now)
+	t.Lane, t.QueuedAt = HeldLane, 0
+	return t
+}
+
+// Claimed returns t as the bulk claim's SQL makes it; a test holds the two equal.
+func Claimed(t Task, session, acquire int64, now Instant) Task {
+	t = must(EventClaim, t, drover.Running, now)
+	t.Attempt++
+	t.LeaseVersion++
+	t.Session, t.Acquire, t.ClaimedAt = session, acquire, now
+	return t
+}
+
+// Succeeded returns t with its one success.
+func Succeeded(t Task, now Instant) Task { return must(EventSucceed, t, drover.Succeeded, now) }
+
+// Failed returns t after a failed attempt: FAILED, DEAD_LETTER or RETRY_WAIT
+// with its next start in DueAt. after is the delay of a throttled failure;
+// jitter is drawn from [0, 1).
+func Failed(t Task, class drover.ErrorClass, after time.Duration, p drover.Retry, jitter float64, now Instant) Task {
+	switch {
+	case class == drover.ClassPermanent || class == drover.ClassInput:
+		return must(EventFail, t, drover.Failed, now)
+	case int(t.Attempt) >= p.MaxAttempts:
+		return must(EventFail, t, drover.DeadLetter, now)
+	}
+	t = must(EventFail, t, drover.RetryWait, now)
+	d := Backoff(int(t.Attempt), p, jitter)
+	if class == drover.ClassThrottled && after > 0 {
+		d = min(after, maxDelay)
+	}
+	t.DueAt = now.Add(d)
+	return t
+}
+
+// Snoozed returns t waiting for after, its attempt given back.
+func Snoozed(t Task, after time.Duration, now Instant) Task {
+	t = must(EventSnooze, t, drover.RetryWait, now)
+	t.Attempt--
+	t.DueAt = now.Add(min(max(after, 0), maxDelay))
+	return t
+}
+
+// Released returns t given back by its worker, its attempt too.
+func Released(t Task, now Instant) Task {
+	t = must(EventRelease, t, drover.Ready, now)
+	t.Attempt--
+	t.LeaseVersion++
+	t.DueAt, t.ReadyAt, t.QueuedAt = now, now, 0
+	return t
+}
+
+// LeaseLost returns t after its session's lease ran out: READY at the first
+// loss, RETRY_WAIT with backoff from the second, DEAD_LETTER past
+// MaxLeaseLosses. The attempt is given back; losses are counted apart.
+func LeaseLost(t Task, p drover.Retry, jitter float64, now Instant) Task {
+	t.Losses++
+	switch {
+	case t.Losses > MaxLeaseLosses:
+		t = must(EventLose, t, drover.DeadLetter, now)
+		t.LeaseVersion++
+		return t
+	case t.Losses == 1:
+		t = must(EventLose, t, drover.Ready, now)
+		t.DueAt, t.ReadyAt, t.QueuedAt = now, now, 0
+	default:
+		t = must(EventLose, t, drover.RetryWait, now)
+		t.DueAt = now.Add(Backoff(int(t.Losses)-1, p, jitter))
+	}
+	t.Attempt--
+	t.LeaseVersion++
+	return t
+}
+
+// Cancelled returns t ended by a cancel. forced says that a running task's
+// worker did not acknowledge it; its lease_version rises, so that nothing it
+// still reports counts.
+func Cancelled(t Task, forced bool, now Instant) Task {
+	if t.Status == drover.Running {
+		if forced {
+			t.LeaseVersion++
+		}
+		return must(EventAck, t, drover.Cancelled, now)
+	}
+	return must(EventCancel, t, drover.Cancelled, now)
+}
+
+// Skipped returns t ended by policy before it ran.
+func Skipped(t Task, now Instant) Task { return must(EventSkip, t, drover.Skipped, now) }
+
+// Expired returns t ended because its job's expires_at passed.
+func Expired(t Task, now Instant) Task {
+	if t.Status == drover.Running {
+		t.LeaseVersion++
+	}
+	return must(EventExpire, t, drover.Failed, now)
+}
+
+// NotExpanded returns a map that could not expand.
+func NotExpanded(t Task, now Instant) Task { return must(EventNoExpand, t, drover.Failed, now) }
+
+// Replayed returns the first state of a new generation of a final task: PENDING
+// while unmet parents remain, else as Met has it. Attempts and losses start
+// anew; lease_version goes on.
+func Replayed(t Task, unmet int32, h Hold, now Instant) Task {
+	if !t.Status.Final() {
+		panic("replay of a task that is " + t.Status.String())
+	}
+	t.Generation++
+	t.Attempt, t.Losses, t.Unmet = 0, 0, unmet
+	t.Session, t.Acquire, t.ClaimedAt, t.ReadyAt, t.QueuedAt, t.DueAt = 0, 0, 0, 0, 0, 0
+	t.Waits, t.Since = Waits{}, now
+	t.Status = drover.Pending
+	if unmet > 0 || t.Index == unexpanded {
+		return t
+	}
+	return Met(t, h, now)
+}
+
+const unexpanded = -1
+
+// JobStatus returns how a job ends whose tasks have all ended: FAILED when one
+// failed, else CANCELLED when one was cancelled, else SUCCEEDED.
+func JobStatus(failed, cancelled int32) drover.Status {
+	switch {
+	case failed > 0:
+		return drover.Failed
+	case cancelled > 0:
+		return drover.Cancelled
+	}
+	return drover.Succeeded
+}
