@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 
@@ -39,7 +40,11 @@ func (p Page[T]) MarshalJSON() ([]byte, error) {
 	if p.Items == nil {
 		p.Items = []T{}
 	}
-	return json.Marshal(plain(p))
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // payloads inside stay as they were written
+	err := e.Encode(plain(p))
+	return b.Bytes(), err
 }
 
 // Links are paths that belong to a job.

@@ -45,7 +45,12 @@ const (
 	MaxHeld     = 10_000                            // leases named in a drover.Renewal
 	MaxLogLines = 1_000                             // lines in a LogsRequest
 	MaxWait     = drover.Duration(20 * time.Second) // drover.Acquire.Wait
-	MaxBody     = 16 * 1024 * 1024                  // bytes of a JSON answer that a client reads
+	// MaxSettleBody is how many bytes a SettleRequest may have. A worker sends
+	// several rather than one that is larger.
+	MaxSettleBody = 16 << 20
+	// MaxAnswer is how many bytes of a JSON answer a client reads. A server
+	// hands out fewer leases rather than pass it.
+	MaxAnswer = 64 << 20
 )
 
 // SettleRequest is the body of POST /v1/leases/settle.
