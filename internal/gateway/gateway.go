@@ -1,0 +1,372 @@
+// Package gateway is the engine's front door for many callers at once. Single
+// submits and settles that arrive together share a transaction; acquires and
+// readers of events wait here, without a transaction, until there is something
+// for them.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
+)
+
+const (
+	// maxBatch bounds how many jobs or outcomes share a transaction.
+	maxBatch = 500
+	// maxWaiting bounds the calls that wait for a batch; more are refused as overload.
+	maxWaiting = 20_000
+	// submitters is how many batches of submits run at once, each of another caller.
+	submitters = 4
+	// writeLimit bounds a batch or an acquire, readLimit a look at a job.
+	writeLimit = 30 * time.Second
+	readLimit  = 10 * time.Second
+	// contendedFor is how long a submit waits for an earlier one with its
+	// idempotency key before it is refused.
+	contendedFor = 5 * time.Second
+	// pollEvery is how often those who wait look without a sign.
+	pollEvery = time.Second
+	// maxWait bounds the wait of an acquire.
+	maxWait = 20 * time.Second
+	// feedPage is how many events a feed reads at once.
+	feedPage = 500
+	// knownSessions bounds the memory of which session serves which queues.
+	knownSessions = 10_000
+)
+
+// Gateway serves many callers at once. Its methods may be called concurrently,
+// and only while Run runs; before and after they refuse as overload.
+type Gateway struct {
+	engine  *engine.Engine
+	submits *batcher[callerKey, submission, drover.Submitted]
+	settles *batcher[struct{}, engine.Settlement, engine.SettleResult]
+	queues  queueHub
+	jobs    jobHub
+
+	stopping chan struct{} // closed when Run's context ends
+	mu       sync.Mutex
+	started  bool                          // of mu
+	sessions map[drover.SessionID][]string // of mu: the queues of sessions seen here
+}
+
+// callerKey says whose submits may share a transaction.
+type callerKey struct {
+	tenant int32
+	actor  string
+	system bool
+}
+
+type submission struct {
+	caller engine.Caller
+	job    drover.NewJob
+}
+
+// New makes the gateway of an engine and sets the engine's hooks.
+func New(e *engine.Engine) *Gateway {
+	g := &Gateway{engine: e, stopping: make(chan struct{}), sessions: map[drover.SessionID][]string{}}
+	g.submits = newBatcher(maxBatch, maxWaiting, writeLimit,
+		func(s submission) callerKey { return callerKey{s.caller.Tenant, s.caller.Actor, s.caller.System} },
+		func(submission) int { return 1 },
+		g.submitBatch)
+	g.settles = newBatcher(maxBatch, maxWaiting, writeLimit,
+		func(engine.Settlement) struct{} { return struct{}{} },
+		func(s engine.Settlement) int { return max(1, len(s.Outcomes)) },
+		func(ctx context.Context, batch []engine.Settlement) ([]engine.SettleResult, error) {
+			return e.Settle(ctx, batch), nil
+		})
+	e.OnQueued = g.Woken
+	e.OnEvents = g.Stirred
+	return g
+}
+
+// Run serves until ctx ends: from then on calls are refused, those that wait
+// are sent away, and what had been accepted is carried out before Run returns.
+// It may be called once.
+func (g *Gateway) Run(ctx context.Context) error {
+	g.mu.Lock()
+	if g.started {
+		g.mu.Unlock()
+		return errors.New("run gateway: it was run before")
+	}
+	g.started = true
+	g.mu.Unlock()
+
+	var wg sync.WaitGroup
+	wg.Go(func() { g.submits.Run(ctx, submitters) })
+	wg.Go(func() { g.settles.Run(ctx, 1) })
+	wg.Go(func() { g.poll(ctx) })
+	<-ctx.Done()
+	close(g.stopping)
+	wg.Wait()
+	return nil
+}
+
+// poll lets one acquire of every line look each second, so that no work waits
+// for a sign that was lost.
+func (g *Gateway) poll(ctx context.Context) {
+	t := time.NewTicker(pollEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			g.queues.all()
+		}
+	}
+}
+
+func (g *Gateway) running() bool {
+	select {
+	case <-g.stopping:
+		return false
+	default:
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.started
+}
+
+// Woken tells the gateway that tasks became claimable in the queues. The engine
+// calls it; so does whoever hears it from another server. A sign too many costs
+// a look, one that is missing a second.
+func (g *Gateway) Woken(queues []string) { g.queues.woken(queues, 1) }
+
+// Stirred tells the gateway that the jobs have new events, as Woken does of queues.
+func (g *Gateway) Stirred(jobs []drover.JobID) { g.jobs.stirred(jobs) }
+
+// Submit takes a job on. It shares a transaction with other submits of the same
+// caller. When ctx ends first the outcome is unknown, unless the error says
+// otherwise: repeat it with the same key or job id.
+//
+// A submit whose idempotency key another one holds at the moment waits for that
+// one, outside the batch, and gets its job; after 5 s it is refused with
+// drover.ErrIdempotencyInUse.
+func (g *Gateway) Submit(ctx context.Context, c engine.Caller, j drover.NewJob) (drover.Submitted, error) {
+	out, err := uncontended(ctx, func() (drover.Submitted, bool, error) {
+		s, err := g.submits.Do(ctx, submission{c, j})
+		return s, s.Err != nil && s.Err.Code == drover.CodeIdempotencyInUse, err
+	})
+	if err == nil && out.Err != nil {
+		err = out.Err
+	}
+	return out, err
+}
+
+func (g *Gateway) submitBatch(ctx context.Context, batch []submission) ([]drover.Submitted, error) {
+	jobs := make([]drover.NewJob, len(batch))
+	for i, s := range batch {
+		jobs[i] = s.job
+	}
+	return g.engine.Submit(ctx, batch[0].caller, jobs)
+}
+
+// SubmitMany takes many jobs on in one transaction, with an answer for each in
+// its place. Jobs with a contended idempotency key are tried again apart, as
+// Submit does.
+func (g *Gateway) SubmitMany(ctx context.Context, c engine.Caller, jobs []drover.NewJob) ([]drover.Submitted, error) {
+	if !g.running() {
+		return nil, errNotRunning()
+	}
+	out := make([]drover.Submitted, len(jobs))
+	left := make([]int, len(jobs))
+	for i := range left {
+		left[i] = i
+	}
+	_, err := uncontended(ctx, func() (struct{}, bool, error) {
+		some := make([]drover.NewJob, len(left))
+		for i, at := range left {
+			some[i] = jobs[at]
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*writeLimit)
+		defer cancel()
+		got, err := g.engine.Submit(ctx, c, some)
+		if err != nil {
+			return struct{}{}, false, err
+		}
+		var again []int
+		for i, s := range got {
+			out[left[i]] = s
+			if s.Err != nil && s.Err.Code == drover.CodeIdempotencyInUse {
+				again = append(again, left[i])
+			}
+		}
+		left = again
+		return struct{}{}, len(again) > 0, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// uncontended repeats try, with growing pauses, while it says that its key is
+// held by another, for five seconds at most.
+func uncontended[T any](ctx context.Context, try func() (out T, contended bool, err error)) (T, error) {
+	until := time.Now().Add(contendedFor)
+	for gap := 10 * time.Millisecond; ; gap = min(2*gap, 500*time.Millisecond) {
+		out, contended, err := try()
+		rest := time.Until(until)
+		if err != nil || !contended || rest <= 0 {
+			return out, err
+		}
+		t := time.NewTimer(min(rest, gap/2+rand.N(gap)))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return out, context.Cause(ctx)
+		}
+	}
+}
+
+// Settle records what a session reports, and takes leases in the same
+// transaction where it asks for some; that acquire never waits. It shares the
+// transaction with the settles of other sessions.
+func (g *Gateway) Settle(ctx context.Context, s engine.Settlement) ([]drover.Settled, []drover.Lease, error) {
+	if s.Acquire != nil {
+		a := *s.Acquire
+		a.Wait = 0
+		s.Acquire = &a
+	}
+	r, err := g.settles.Do(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(r.Leases) > 0 {
+		g.spread(r.Leases)
+	}
+	return r.Settled, r.Leases, r.Err
+}
+
+// Acquire takes leases, waiting up to a.Wait, at most 20 s, for the first one.
+// None is not an error.
+func (g *Gateway) Acquire(ctx context.Context, c engine.Caller, a drover.Acquire) ([]drover.Lease, error) {
+	if !g.running() {
+		return nil, errNotRunning()
+	}
+	wait := min(a.Wait.Std(), maxWait)
+	a.Wait = 0
+	if wait <= 0 {
+		return g.acquire(ctx, c, a)
+	}
+	scope := c.Tenant
+	if c.System {
+		scope = everyTenant
+	}
+	queues := a.Queues
+	if len(queues) == 0 {
+		var err error
+		if queues, err = g.queuesOf(ctx, c, a.Session); err != nil {
+			return nil, err
+		}
+	}
+	w := g.queues.join(queues, scope)
+	defer g.queues.leave(w)
+	for until := time.Now().Add(wait); ; {
+		leases, err := g.acquire(ctx, c, a)
+		if err != nil || len(leases) > 0 {
+			return leases, err
+		}
+		rest := time.Until(until)
+		if rest <= 0 || !g.running() {
+			return nil, nil
+		}
+		t := time.NewTimer(rest)
+		select {
+		case <-w.wake:
+		case <-t.C:
+			return nil, nil
+		case <-g.stopping:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// acquire tries once, beyond the caller's end: an answer that is lost is taken
+// back with the next renewal.
+func (g *Gateway) acquire(ctx context.Context, c engine.Caller, a drover.Acquire) ([]drover.Lease, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
+	defer cancel()
+	leases, err := g.engine.Acquire(ctx, c, a)
+	if len(leases) > 0 {
+		g.spread(leases)
+	}
+	return leases, err
+}
+
+// spread passes a find on: where there was work for one, two more may look.
+func (g *Gateway) spread(found []drover.Lease) {
+	var queues []string
+	for _, l := range found {
+		if !slices.Contains(queues, l.Queue) {
+			queues = append(queues, l.Queue)
+		}
+	}
+	g.queues.woken(queues, 2)
+}
+
+// OpenSession opens a worker's session.
+func (g *Gateway) OpenSession(ctx context.Context, c engine.Caller, n drover.NewSession) (drover.Session, error) {
+	s, err := g.engine.OpenSession(ctx, c, n)
+	if err == nil {
+		g.remember(s)
+	}
+	return s, err
+}
+
+// CloseSession ends a worker's session and gives back what it holds.
+func (g *Gateway) CloseSession(ctx context.Context, c engine.Caller, id drover.SessionID) error {
+	err := g.engine.CloseSession(ctx, c, id)
+	if err == nil {
+		g.mu.Lock()
+		delete(g.sessions, id)
+		g.mu.Unlock()
+	}
+	return err
+}
+
+func (g *Gateway) remember(sessions ...drover.Session) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.sessions)+len(sessions) > knownSessions {
+		clear(g.sessions)
+	}
+	for _, s := range sessions {
+		g.sessions[s.ID] = s.Queues
+	}
+}
+
+// queuesOf returns the queues a session serves; the engine is asked when the
+// session was opened on another server.
+func (g *Gateway) queuesOf(ctx context.Context, c engine.Caller, id drover.SessionID) ([]string, error) {
+	known := func() ([]string, bool) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		q, ok := g.sessions[id]
+		return q, ok
+	}
+	if q, ok := known(); ok {
+		return q, nil
+	}
+	sessions, err := g.engine.Sessions(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.remember(sessions...)
+	q, _ := known() // one that does not exist waits nowhere; the engine will refuse it
+	return q, nil
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,76 @@
+package gateway
+
+import "testing"
+
+func signed(w *waiter) bool {
+	select {
+	case <-w.wake:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestSignWakesTheLongestWaiting(t *testing.T) {
+	t.Parallel()
+	var h queueHub
+	a := h.join([]string{"cpu"}, everyTenant)
+	b := h.join([]string{"cpu", "gpu"}, everyTenant)
+	h.woken([]string{"cpu"}, 1)
+	if !signed(a) || signed(b) {
+		t.Error("the first sign is not the first waiter's alone")
+	}
+	h.woken([]string{"cpu"}, 1)
+	if signed(a) || !signed(b) {
+		t.Error("the second sign is not the second waiter's alone")
+	}
+	h.woken([]string{"gpu", "none"}, 2)
+	if signed(a) || !signed(b) {
+		t.Error("a sign of gpu does not reach the one waiter of gpu")
+	}
+}
+
+func TestSignReachesEveryScope(t *testing.T) {
+	t.Parallel()
+	var h queueHub
+	all := h.join([]string{"cpu"}, everyTenant)
+	one := h.join([]string{"cpu"}, 1)
+	two := h.join([]string{"cpu"}, 2)
+	h.woken([]string{"cpu"}, 1)
+	if !signed(all) || !signed(one) || !signed(two) {
+		t.Error("a waiter whose tenant may have the task was not woken")
+	}
+}
+
+func TestLeavingPassesTheSignOn(t *testing.T) {
+	t.Parallel()
+	var h queueHub
+	a := h.join([]string{"cpu"}, everyTenant)
+	b := h.join([]string{"cpu"}, everyTenant)
+	h.woken([]string{"cpu"}, 1)
+	h.leave(a)
+	if !signed(b) {
+		t.Error("the sign left with a waiter that had not followed it")
+	}
+	h.leave(b)
+	if len(h.lines) != 0 {
+		t.Errorf("lines = %v, want none after everybody left", h.lines)
+	}
+	h.woken([]string{"cpu"}, 1) // nobody there: no panic
+}
+
+func TestPollGoesRound(t *testing.T) {
+	t.Parallel()
+	var h queueHub
+	ws := []*waiter{h.join([]string{"cpu"}, 1), h.join([]string{"cpu"}, 1), h.join([]string{"cpu"}, 1)}
+	for round := range 2 {
+		for i := range ws {
+			h.all()
+			for k, w := range ws {
+				if got := signed(w); got != (k == i) {
+					t.Errorf("round %d, look %d: waiter %d woken = %v", round, i, k, got)
+				}
+			}
+		}
+	}
+}
