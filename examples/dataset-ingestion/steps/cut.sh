@@ -23,7 +23,7 @@ segments() {
 	shift
 	mkdir -p "$name"
 	ffmpeg -nostdin -v error -i "$path" -map 0:V:0 "$@" -f segment -segment_time "$seconds" -segment_time_delta 0.001 \
-		-reset_timestamps 1 -segment_format mp4 -segment_list "$name.csv" -segment_list_type csv "$name/segment_%05d.mp4" 2>"$name.err"
+		-avoid_negative_ts disabled -reset_timestamps 1 -segment_format mp4 -segment_list "$name.csv" -segment_list_type csv "$name/segment_%05d.mp4" 2>"$name.err"
 }
 
 # Copying loses nothing and costs next to nothing, but cuts only before key

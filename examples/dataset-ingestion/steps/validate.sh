@@ -46,20 +46,20 @@ fi
 case $format in
 tty | image2 | *_pipe) refuse "$name is not a video: it holds a text or a still picture ($format)." ;;
 esac
-codec=$(probe -select_streams V:0 -show_entries stream=codec_name | head -n 1)
+codec=$(probe -select_streams V:0 -show_entries stream=codec_name | sed -n 1p)
 [[ -n $codec ]] || refuse "$name has no video stream in it ($format)."
-width=$(probe -select_streams V:0 -show_entries stream=width | head -n 1)
-height=$(probe -select_streams V:0 -show_entries stream=height | head -n 1)
-rate=$(probe -select_streams V:0 -show_entries stream=avg_frame_rate | head -n 1)
-audio=$(probe -select_streams a:0 -show_entries stream=codec_name | head -n 1)
+width=$(probe -select_streams V:0 -show_entries stream=width | sed -n 1p)
+height=$(probe -select_streams V:0 -show_entries stream=height | sed -n 1p)
+rate=$(probe -select_streams V:0 -show_entries stream=avg_frame_rate | sed -n 1p)
+audio=$(probe -select_streams a:0 -show_entries stream=codec_name | sed -n 1p)
 duration=$(probe -show_entries format=duration)
 start=$(probe -show_entries format=start_time)
 [[ $duration =~ ^[0-9]+(\.[0-9]+)?$ ]] || duration=0
 
 # Every packet, without decoding: is the file whole, and does it end where the
 # container says? A second of difference is normal.
-ffprobe -v error -i "$path" -show_entries packet=pts_time,duration_time -of csv=p=0 >packets.csv 2>packets.err || true
-end=$(awk -F, -v start="$start" '$1 + 0 == $1 {e = $1 + ($2 + 0 == $2 ? $2 : 0); if (e > max) max = e}
+ffprobe -v error -i "$path" -show_entries packet=pts_time,dts_time,duration_time -of csv=p=0 >packets.csv 2>packets.err || true
+end=$(awk -F, -v start="$start" '{t = $1 + 0 == $1 ? $1 : $2; e = t + ($3 + 0 == $3 ? $3 : 0); if (e > max) max = e}
 	END {printf "%.3f", max - (start + 0 == start ? start : 0)}' packets.csv)
 [[ -s packets.csv ]] || refuse "$name has a video header and no pictures behind it."
 if grep -qiE 'partial file|ended prematurely|truncat' packets.err || awk -v e="$end" -v d="$duration" 'BEGIN {exit !(d - e > 1)}'; then
