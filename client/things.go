@@ -1,0 +1,131 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/protocol"
+)
+
+// ApplyPipeline registers a definition, YAML or JSON. The answer says in Created
+// whether it is a new version; an equal definition gives the version there is.
+// File is the name that messages about the text carry; it may be empty.
+func (c *Client) ApplyPipeline(ctx context.Context, file string, src []byte) (drover.Pipeline, error) {
+	q := url.Values{}
+	set(q, "file", file)
+	k := call{method: http.MethodPost, path: "/v1/pipelines", query: q, body: src, media: protocol.MediaYAML, repeat: true}
+	if k.body == nil {
+		k.body = []byte{}
+	}
+	if strings.HasSuffix(strings.ToLower(file), ".json") {
+		k.media = protocol.MediaJSON
+	}
+	var p drover.Pipeline
+	a, err := c.do(ctx, k, &p)
+	if err == nil && a.status == http.StatusCreated {
+		p.Created = true
+	}
+	return p, err
+}
+
+// Pipeline returns a version of a pipeline with its definition; version 0 is the newest.
+func (c *Client) Pipeline(ctx context.Context, name string, version int) (drover.Pipeline, error) {
+	q := url.Values{}
+	if version > 0 {
+		q.Set("version", strconv.Itoa(version))
+	}
+	return get[drover.Pipeline](ctx, c, "/v1/pipelines/"+url.PathEscape(name), q)
+}
+
+// Pipelines returns a page of pipelines, each in its newest version.
+func (c *Client) Pipelines(ctx context.Context, l List) (protocol.Page[drover.Pipeline], error) {
+	return get[protocol.Page[drover.Pipeline]](ctx, c, "/v1/pipelines", l.query())
+}
+
+// PipelineVersions returns every version of a pipeline.
+func (c *Client) PipelineVersions(ctx context.Context, name string) ([]drover.Pipeline, error) {
+	return all[drover.Pipeline](ctx, c, "/v1/pipelines/"+url.PathEscape(name)+"/versions", url.Values{})
+}
+
+// Queues returns every queue.
+func (c *Client) Queues(ctx context.Context) ([]drover.Queue, error) {
+	return all[drover.Queue](ctx, c, "/v1/queues", url.Values{})
+}
+
+// Queue returns a queue.
+func (c *Client) Queue(ctx context.Context, name string) (drover.Queue, error) {
+	return get[drover.Queue](ctx, c, "/v1/queues/"+url.PathEscape(name), nil)
+}
+
+// Workers returns the open worker sessions.
+func (c *Client) Workers(ctx context.Context) ([]drover.Session, error) {
+	return all[drover.Session](ctx, c, "/v1/workers", url.Values{})
+}
+
+// Tokens returns the tenant's tokens, without their secrets.
+func (c *Client) Tokens(ctx context.Context) ([]drover.Token, error) {
+	return all[drover.Token](ctx, c, "/v1/tokens", url.Values{})
+}
+
+// CreateToken makes a token. Its secret is in this answer and nowhere else.
+func (c *Client) CreateToken(ctx context.Context, t protocol.NewToken) (drover.Token, error) {
+	return post[drover.Token](ctx, c, call{path: "/v1/tokens"}, t)
+}
+
+// RevokeToken ends a token.
+func (c *Client) RevokeToken(ctx context.Context, id drover.TokenID) error {
+	_, err := c.do(ctx, call{method: http.MethodDelete, path: "/v1/tokens/" + id.String(), repeat: true}, nil)
+	return err
+}
+
+// WhoAmI returns whom the client's token speaks for.
+func (c *Client) WhoAmI(ctx context.Context) (protocol.WhoAmI, error) {
+	return get[protocol.WhoAmI](ctx, c, "/v1/whoami", nil)
+}
+
+// Version returns what the server runs.
+func (c *Client) Version(ctx context.Context) (protocol.Version, error) {
+	return get[protocol.Version](ctx, c, "/version", nil)
+}
+
+// Healthy returns nil when the server is ready, and otherwise why it is not. It
+// asks once.
+func (c *Client) Healthy(ctx context.Context) error {
+	_, err := c.once(ctx, call{method: http.MethodGet, path: "/readyz"}, nil)
+	return err
+}
+
+// Items goes through every item of a list, asking for page after page:
+//
+//	for job, err := range client.Items(func(cursor string) (protocol.Page[drover.Job], error) {
+//		return c.Jobs(ctx, client.JobsFilter{List: client.List{Cursor: cursor}})
+//	}) { … }
+//
+// After an error it ends.
+func Items[T any](page func(cursor string) (protocol.Page[T], error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var cursor string
+		for {
+			p, err := page(cursor)
+			if err != nil {
+				var zero T
+				yield(zero, err)
+				return
+			}
+			for _, it := range p.Items {
+				if !yield(it, nil) {
+					return
+				}
+			}
+			if p.NextCursor == "" || p.NextCursor == cursor {
+				return
+			}
+			cursor = p.NextCursor
+		}
+	}
+}
