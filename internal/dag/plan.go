@@ -35,6 +35,8 @@ type Plan struct {
 	with   []template // per node; nil where the task has no `with`
 	each   []template // per node; nil where the task is no map over a list
 	schema *schema    // nil when the pipeline declares no input
+
+	inputRefs, eachRefs [][]Ref // per node: what Render and Elements need
 }
 
 // Node is one task of the definition.
@@ -113,6 +115,9 @@ func Single(kind, queue string, timeout time.Duration, r drover.Retry) *Plan {
 		order: []int32{0},
 		with:  make([]template, 1),
 		each:  make([]template, 1),
+
+		inputRefs: make([][]Ref, 1),
+		eachRefs:  make([][]Ref, 1),
 	}
 }
 

@@ -1,0 +1,838 @@
+package dag
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/drover-dev/drover"
+)
+
+// TaskCap is the most tasks a definition can have. A map counts once.
+const TaskCap = 5000
+
+// Pipeline is a definition as it was written.
+type Pipeline struct {
+	Name        string
+	Description string
+
+	file  string
+	root  *value // normalised: what Canonical writes
+	input *value // the schema of the input, or nil
+	tasks []task
+	preset
+}
+
+// preset is what `defaults` and a task can both say. Zero fields say nothing.
+type preset struct {
+	queue   string
+	class   drover.Class
+	timeout time.Duration
+	retry   drover.Retry
+	maxAt   *value // retry.backoff.max, for a complaint
+	maxPath *path
+}
+
+type task struct {
+	preset
+	name, kind, artifact string
+	v                    *value // the mapping it was read from
+	at                   *path
+	needs                []need
+	over                 need   // for_each: NAME
+	each                 *value // for_each: a list, or an expression for one
+	with                 *value
+}
+
+// need is a task's name as it was written somewhere.
+type need struct {
+	name string
+	v    *value
+	at   *path
+}
+
+// Parse reads a definition, YAML or JSON, and checks everything about it. The
+// error is a *drover.Error with a field for every problem, up to 50, in the
+// order of the text. File is used in messages only.
+func Parse(file string, src []byte) (*Pipeline, error) {
+	p, ps, err := read(file, src)
+	if err != nil {
+		return nil, err
+	}
+	p.compile(ps)
+	if err := ps.err(file); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Decode reads what Canonical wrote. It does not check what Compile checks.
+func Decode(canonical []byte) (*Pipeline, error) {
+	p, ps, err := read("", canonical)
+	if err != nil {
+		return nil, err
+	}
+	if err := ps.err(""); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// read returns a pipeline with the problems of its text, or an error when there
+// is nothing to go on with.
+func read(file string, src []byte) (*Pipeline, *problems, error) {
+	ps := &problems{}
+	v, err := readText(file, src, ps)
+	if err != nil {
+		return nil, nil, err
+	}
+	if v == nil || v.kind != object {
+		if v != nil {
+			ps.at(v, nil, "a definition is a mapping that begins with `pipeline: name`; this is %s", v.kind)
+		}
+		return nil, nil, ps.err(file)
+	}
+	r := reader{ps}
+	p := &Pipeline{file: file, root: v}
+	r.pipeline(p, v)
+	if n := len(p.tasks); n > TaskCap {
+		return nil, nil, drover.Errorf(drover.CodeTooManyTasks,
+			"%s has %d tasks; the limit is %d. Tasks that differ only in their data are one task with for_each", cmp.Or(clip(file, 200), "the pipeline"), n, TaskCap)
+	}
+	return p, ps, nil
+}
+
+// Canonical returns the definition as JSON that is the same for the same
+// meaning of its text: members sorted by name, no white space, numbers as they
+// were written, durations in seconds, tasks as a list in their order.
+func (p *Pipeline) Canonical() []byte { return p.root.appendJSON(nil) }
+
+// Hash returns the SHA-256 of Canonical.
+func (p *Pipeline) Hash() [32]byte { return sha256.Sum256(p.Canonical()) }
+
+// reader reads a definition out of a value and puts what it reads into one form.
+type reader struct{ *problems }
+
+var (
+	topKeys      = []string{"pipeline", "description", "input", "defaults", "tasks", "on_failure"}
+	defaultsKeys = []string{"queue", "class", "timeout", "retry"}
+	taskKeys     = []string{"run", "needs", "for_each", "with", "queue", "class", "timeout", "retry", "artifact", "description"}
+	retryKeys    = []string{"max_attempts", "backoff"}
+	backoffKeys  = []string{"initial", "factor", "max", "jitter"}
+	artifactKeys = []string{"kind"}
+)
+
+// mapping reports whether v is a mapping, and complains about keys it cannot have.
+func (r reader) mapping(v *value, at *path, what string, keys []string) bool {
+	if v.kind != object {
+		r.at(v, at, "%s is a mapping with the keys %s; this is %s", what, quoted(keys), v.kind)
+		return false
+	}
+	for _, k := range v.keys {
+		if !slices.Contains(keys, k.name) {
+			hint := r.hint(k.name, slices.Values(keys))
+			if hint == "" {
+				hint = "; the keys are " + strings.Join(keys, ", ")
+			}
+			r.add(k.line, k.col, at.member(k.name), "%s has no key %q%s", what, clip(k.name, 60), hint)
+		}
+	}
+	return true
+}
+
+// text returns the text of v, or complains.
+func (r reader) text(v *value, at *path) (string, bool) {
+	if v.kind == text {
+		return v.text, true
+	}
+	remedy := ""
+	if v.kind == number || v.kind == boolean {
+		remedy = "; put it in quotes"
+	}
+	r.at(v, at, "this must be text and is %s%s", v.kind, remedy)
+	return "", false
+}
+
+var nameForm = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+
+// ValidName reports whether s can name a pipeline, a task, a queue or an
+// artifact's kind: a lower-case letter, then up to 62 lower-case letters,
+// digits, _ and -.
+func ValidName(s string) bool { return nameForm.MatchString(s) }
+
+var kindForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.:/-]{0,126}$`)
+
+// ValidKind reports whether s can name a handler: a letter, then up to 126
+// letters, digits, and any of _ . : / and -.
+func ValidKind(s string) bool { return kindForm.MatchString(s) }
+
+const nameRule = "use 1 to 63 lower-case letters, digits, _ and -, beginning with a letter"
+
+// name reads a name.
+func (r reader) name(v *value, at *path, what string) string {
+	s, ok := r.text(v, at)
+	if ok && !ValidName(s) {
+		r.at(v, at, "%q is not a name for %s; %s", clip(s, 80), what, nameRule)
+	}
+	return s
+}
+
+func (r reader) pipeline(p *Pipeline, v *value) {
+	var top *path
+	r.mapping(v, top, "a definition", topKeys)
+	for i, k := range v.keys {
+		v, at := v.items[i], top.member(k.name)
+		switch k.name {
+		case "pipeline":
+			p.Name = r.name(v, at, "a pipeline")
+		case "description":
+			p.Description, _ = r.text(v, at)
+		case "input":
+			if v.kind != object {
+				r.at(v, at, "this must be a JSON Schema, which is a mapping, and is %s; `input: {type: object}` takes any object", v.kind)
+				continue
+			}
+			p.input = v
+		case "defaults":
+			if r.mapping(v, at, "defaults", defaultsKeys) {
+				r.preset(&p.preset, v, at)
+			}
+		case "tasks":
+			r.tasks(p, v, at)
+		case "on_failure":
+			if s, ok := r.text(v, at); ok && s != "fail_fast" {
+				r.at(v, at, "%q is not a policy; the policy is fail_fast: when a task fails for good, what has not started is skipped", clip(s, 40))
+			}
+		}
+	}
+	if v.get("pipeline") == nil {
+		r.at(v, top.member("pipeline"), "the pipeline's name is missing; write `pipeline: name`")
+	}
+	if v.get("tasks") == nil {
+		r.at(v, top.member("tasks"), "there are no tasks; write `tasks:` and under it at least one, as in `hello: {run: exec}`")
+	}
+}
+
+// tasks reads the tasks and turns the mapping they are written as into a list,
+// because the members of a JSON object have no order.
+func (r reader) tasks(p *Pipeline, v *value, at *path) {
+	switch v.kind {
+	case object:
+		for i, k := range v.keys {
+			t := v.items[i]
+			at := at.member(k.name)
+			if !ValidName(k.name) {
+				r.add(k.line, k.col, at, "%q is not a name for a task; %s", clip(k.name, 80), nameRule)
+			}
+			p.tasks = append(p.tasks, r.task(k.name, t, at, taskKeys))
+			if t.kind == object {
+				t.keys = append(t.keys, key{"name", k.line, k.col})
+				t.items = append(t.items, &value{kind: text, line: k.line, col: k.col, text: k.name})
+			}
+		}
+		*v = value{kind: list, line: v.line, col: v.col, items: v.items}
+	case list:
+		lines := map[string]int{}
+		for i, t := range v.items {
+			at := at.at(i)
+			n := t.get("name")
+			if t.kind == object && n == nil {
+				r.at(t, at, "a task in a list needs the key name")
+			}
+			name := ""
+			if n != nil {
+				name = r.name(n, at.member("name"), "a task")
+				if line, twice := lines[name]; twice {
+					r.at(n, at.member("name"), "there is a task %q already, on line %d", clip(name, 80), line)
+					continue
+				}
+				lines[name] = n.line
+				if ValidName(name) {
+					at = at.up.member(name)
+				}
+			}
+			p.tasks = append(p.tasks, r.task(name, t, at, append([]string{"name"}, taskKeys...)))
+		}
+	default:
+		r.at(v, at, "tasks is a mapping from a task's name to what it does; this is %s", v.kind)
+		return
+	}
+	if len(v.items) == 0 {
+		r.at(v, at, "there are no tasks; write at least one, as in `hello: {run: exec}`")
+	}
+}
+
+func (r reader) task(name string, v *value, at *path, keys []string) task {
+	t := task{name: name, v: v, at: at}
+	if v.kind == null {
+		r.at(v, at, "the task is empty; it needs at least `run`, as in `%s: {run: exec}`", clip(name, 80))
+		return t
+	}
+	if !r.mapping(v, at, "a task", keys) {
+		return t
+	}
+	r.preset(&t.preset, v, at)
+	for i, k := range v.keys {
+		v, at := v.items[i], at.member(k.name)
+		switch k.name {
+		case "run":
+			if s, ok := r.text(v, at); ok {
+				if !ValidKind(s) {
+					r.at(v, at, "%q is not the name of a handler; use 1 to 127 letters, digits, and any of _ . : / -, beginning with a letter", clip(s, 80))
+				}
+				t.kind = s
+			}
+		case "needs":
+			t.needs = r.needs(v, at)
+		case "for_each":
+			switch {
+			case v.kind == text && ValidName(v.text):
+				t.over = need{v.text, v, at}
+			case v.kind == text && strings.Contains(v.text, "${{") || v.kind == list:
+				t.each = v
+			default:
+				r.at(v, at, "for_each is a list, an expression for one (\"${{ tasks.NAME.output.LIST }}\"), or the name of a map to go over element by element")
+				t.each = &value{kind: list, line: v.line, col: v.col} // a map all the same
+			}
+		case "with":
+			if v.kind == null {
+				r.at(v, at, "with is empty; remove it, or write what the task gets as input")
+				continue
+			}
+			t.with = v
+		case "artifact":
+			if !r.mapping(v, at, "artifact", artifactKeys) {
+				continue
+			}
+			if k := v.get("kind"); k != nil {
+				t.artifact = r.name(k, at.member("kind"), "an artifact's kind")
+			} else {
+				r.at(v, at, "artifact needs the key kind, as in `artifact: {kind: dataset-manifest}`")
+			}
+		case "description":
+			r.text(v, at)
+		}
+	}
+	if v.get("run") == nil {
+		r.at(v, at.member("run"), "the task does not say what to run; write `run: exec` or the name of a handler that a worker has")
+	}
+	return t
+}
+
+// needs reads one name or a list of names, and makes it a list.
+func (r reader) needs(v *value, at *path) []need {
+	if v.kind == text {
+		one := *v
+		*v = value{kind: list, line: v.line, col: v.col, items: []*value{&one}}
+	}
+	if v.kind != list {
+		r.at(v, at, "needs is a list of tasks, as in `needs: [decode]`; this is %s", v.kind)
+		return nil
+	}
+	var out []need
+	seen := map[string]bool{}
+	for i, e := range v.items {
+		s, ok := r.text(e, at.at(i))
+		switch {
+		case !ok:
+		case seen[s]:
+			r.at(e, at.at(i), "%q is listed twice; once is enough", clip(s, 80))
+		default:
+			seen[s] = true
+			out = append(out, need{s, e, at.at(i)})
+		}
+	}
+	return out
+}
+
+// preset reads what defaults and tasks have in common.
+func (r reader) preset(s *preset, v *value, at *path) {
+	for i, k := range v.keys {
+		v, at := v.items[i], at.member(k.name)
+		switch k.name {
+		case "queue":
+			s.queue = r.name(v, at, "a queue")
+		case "class":
+			s.class = r.class(v, at)
+		case "timeout":
+			s.timeout = r.duration(v, at).Std()
+		case "retry":
+			r.retry(s, v, at)
+		}
+	}
+}
+
+func (r reader) class(v *value, at *path) drover.Class {
+	if v.kind == number {
+		v.kind = text
+	}
+	if v.kind != text {
+		r.at(v, at, "a class is interactive, urgent, normal, batch or a number from 1 (first) to 99 (last); this is %s", v.kind)
+		return 0
+	}
+	c, err := drover.ParseClass(v.text)
+	if err != nil {
+		r.at(v, at, "%s", err)
+		return 0
+	}
+	v.text = c.String()
+	return c
+}
+
+func (r reader) duration(v *value, at *path) drover.Duration {
+	if v.kind == number {
+		r.at(v, at, "%s has no unit; write for example 90s, 10m or 1h30m", clip(v.text, 40))
+		return 0
+	}
+	s, ok := r.text(v, at)
+	if !ok {
+		return 0
+	}
+	d, err := drover.ParseDuration(s)
+	switch {
+	case err != nil:
+		r.at(v, at, "%s", err)
+		return 0
+	case d < drover.Duration(time.Millisecond):
+		r.at(v, at, "%s is too short; the least is 1ms", clip(s, 40))
+		return 0
+	}
+	v.text = d.String()
+	return d
+}
+
+func (r reader) retry(s *preset, v *value, at *path) {
+	if !r.mapping(v, at, "retry", retryKeys) {
+		return
+	}
+	if m, at := v.get("max_attempts"), at.member("max_attempts"); m != nil {
+		n, err := strconv.Atoi(m.text)
+		if m.kind != number || err != nil || n < 1 || n > 1000 {
+			r.at(m, at, "max_attempts is a whole number from 1 (no retry) to 1000; this is %s", m.shown())
+		} else {
+			s.retry.MaxAttempts = n
+			m.text = strconv.Itoa(n)
+		}
+	}
+	b, at := v.get("backoff"), at.member("backoff")
+	if b == nil || !r.mapping(b, at, "backoff", backoffKeys) {
+		return
+	}
+	for i, k := range b.keys {
+		v, at := b.items[i], at.member(k.name)
+		switch k.name {
+		case "initial":
+			s.retry.Initial = r.duration(v, at)
+		case "max":
+			s.retry.Max = r.duration(v, at)
+			s.maxAt, s.maxPath = v, at
+		case "factor":
+			f, err := strconv.ParseFloat(v.text, 64)
+			if v.kind != number || err != nil || f < 1 || f > 1000 {
+				r.at(v, at, "factor is a number from 1 (no growth) to 1000; this is %s", v.shown())
+				continue
+			}
+			s.retry.Factor = f
+			v.text = strconv.FormatFloat(f, 'f', -1, 64)
+		case "jitter":
+			if t, ok := r.text(v, at); ok && t != "full" {
+				r.at(v, at, "%q is no kind of jitter; the only one is full: a delay is drawn evenly from zero to its ceiling", clip(t, 40))
+			}
+		}
+	}
+}
+
+// shown writes a scalar in a complaint, and names the kind of anything else.
+func (v *value) shown() string {
+	switch v.kind {
+	case text:
+		return strconv.Quote(clip(v.text, 40))
+	case number, boolean:
+		return clip(v.text, 40)
+	}
+	return v.kind.String()
+}
+
+// over returns s with what it leaves open taken from d.
+func (s preset) or(d preset) preset {
+	s.queue = cmp.Or(s.queue, d.queue)
+	s.class = cmp.Or(s.class, d.class)
+	s.timeout = cmp.Or(s.timeout, d.timeout)
+	s.retry.MaxAttempts = cmp.Or(s.retry.MaxAttempts, d.retry.MaxAttempts)
+	s.retry.Initial = cmp.Or(s.retry.Initial, d.retry.Initial)
+	s.retry.Factor = cmp.Or(s.retry.Factor, d.retry.Factor)
+	if s.retry.Max == 0 {
+		s.retry.Max, s.maxAt, s.maxPath = d.retry.Max, d.maxAt, d.maxPath
+	}
+	return s
+}
+
+// Compile checks the definition and builds its plan.
+func (p *Pipeline) Compile() (*Plan, error) {
+	ps := &problems{}
+	plan := p.compile(ps)
+	if err := ps.err(p.file); err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// compile builds the plan; it is of use only when ps has no problems.
+func (p *Pipeline) compile(ps *problems) *Plan {
+	n := len(p.tasks)
+	c := &compiler{
+		problems: ps,
+		p:        p,
+		plan: &Plan{
+			Name:      p.Name,
+			Nodes:     make([]Node, n),
+			with:      make([]template, n),
+			each:      make([]template, n),
+			inputRefs: make([][]Ref, n),
+			eachRefs:  make([][]Ref, n),
+		},
+		index: make(map[string]int32, n),
+		edges: make([][]edge, n),
+	}
+	c.plan.schema = c.schema(p.input, (*path)(nil).member("input"))
+	for i, t := range p.tasks {
+		c.index[t.name] = int32(i)
+	}
+	for i := range p.tasks {
+		c.node(int32(i))
+	}
+	c.roots()
+	for i := range p.tasks {
+		c.expressions(int32(i))
+	}
+	c.rings()
+	if len(ps.list) > 0 {
+		return nil
+	}
+	c.wire()
+	return c.plan
+}
+
+type compiler struct {
+	*problems
+	p     *Pipeline
+	plan  *Plan
+	index map[string]int32
+	edges [][]edge // of each node, to its parents, as they were written
+}
+
+// edge is a dependency with the place that asked for it.
+type edge struct {
+	parent int32
+	v      *value
+	at     *path
+}
+
+// need resolves a task's name and records the dependency.
+func (c *compiler) need(child int32, nd need) (int32, bool) {
+	parent, ok := c.index[nd.name]
+	switch {
+	case !ok:
+		c.at(nd.v, nd.at, "there is no task %q%s", clip(nd.name, 80), c.hint(nd.name, maps.Keys(c.index)))
+		return 0, false
+	case parent == child:
+		c.at(nd.v, nd.at, "task %q waits for itself; remove this", nd.name)
+		return 0, false
+	}
+	c.edges[child] = append(c.edges[child], edge{parent, nd.v, nd.at})
+	return parent, true
+}
+
+func (c *compiler) node(i int32) {
+	t := &c.p.tasks[i]
+	s := t.preset.or(c.p.preset)
+	if s.retry.Max > 0 && s.retry.Max < cmp.Or(s.retry.Initial, DefaultRetry.Initial) {
+		c.at(s.maxAt, s.maxPath, "max %s is shorter than initial %s (task %q); max is the longest delay",
+			s.retry.Max, cmp.Or(s.retry.Initial, DefaultRetry.Initial), t.name)
+	}
+	c.plan.Nodes[i] = Node{
+		Name:     t.name,
+		Kind:     t.kind,
+		Queue:    cmp.Or(s.queue, DefaultQueue),
+		Class:    s.class,
+		Mapped:   t.each != nil || t.over.name != "",
+		Over:     -1,
+		Timeout:  cmp.Or(s.timeout, DefaultTimeout),
+		Retry:    fillRetry(s.retry),
+		Artifact: t.artifact,
+		root:     -1,
+	}
+	for _, nd := range t.needs {
+		c.need(i, nd)
+	}
+}
+
+// roots finds for every map the one whose length it shares.
+func (c *compiler) roots() {
+	nodes := c.plan.Nodes
+	for i := range nodes {
+		t := &c.p.tasks[i]
+		switch {
+		case t.each != nil:
+			nodes[i].root = int32(i)
+		case t.over.name != "":
+			parent, ok := c.need(int32(i), t.over)
+			switch {
+			case !ok:
+			case nodes[parent].Mapped:
+				nodes[i].Over = parent
+			default:
+				c.at(t.over.v, t.over.at, "task %[1]q is not a map, so there is nothing to go over element by element; to map over a list in its output, write for_each: \"${{ tasks.%[1]s.output.LIST }}\"", t.over.name)
+			}
+		}
+	}
+	for i := range nodes {
+		if nodes[i].Over < 0 {
+			continue
+		}
+		m := int32(i)
+		for hops := 0; nodes[m].Over >= 0 && hops <= len(nodes); hops++ {
+			m = nodes[m].Over
+		}
+		nodes[i].root = nodes[m].root // -1 within a ring or on a broken map; complained about elsewhere
+	}
+}
+
+// expressions compiles for_each and with of a node.
+func (c *compiler) expressions(i int32) {
+	t := &c.p.tasks[i]
+	if t.each != nil {
+		var refs refSet
+		c.plan.each[i] = compileTemplate(t.each, t.at.member("for_each"), c.problems, func(e *expr, v *value, at *path) {
+			c.expression(i, e, v, at, false, &refs)
+		})
+		c.plan.eachRefs[i] = refs.sorted()
+	}
+	var refs refSet
+	if t.with != nil {
+		c.plan.with[i] = compileTemplate(t.with, t.at.member("with"), c.problems, func(e *expr, v *value, at *path) {
+			c.expression(i, e, v, at, true, &refs)
+		})
+	} else if over := c.plan.Nodes[i].Over; over >= 0 {
+		refs.add(Ref{over, true})
+	}
+	c.plan.inputRefs[i] = refs.sorted()
+}
+
+// expression checks e and resolves it. Element says whether it is evaluated for
+// one element, so that item and index mean something.
+func (c *compiler) expression(i int32, e *expr, v *value, at *path, element bool, refs *refSet) {
+	node := &c.plan.Nodes[i]
+	switch e.root {
+	case rootInput:
+		c.inputRef(e, v, at)
+	case rootItem, rootIndex:
+		switch {
+		case !element:
+			c.at(v, at, "${{ %s }} has no meaning in for_each, which is evaluated once; use it in with", e)
+		case !node.Mapped:
+			c.at(v, at, "${{ %s }} has no meaning here: task %q has no for_each", e, node.Name)
+		case e.root == rootItem && node.Over >= 0:
+			refs.add(Ref{node.Over, true})
+		}
+	case rootOutput:
+		parent, ok := c.need(i, need{e.task, v, at})
+		if !ok {
+			return
+		}
+		e.node = parent
+		same := c.plan.family(i, parent)
+		if c.plan.Nodes[parent].Mapped && !same && len(e.steps) > 0 && e.steps[0].isName {
+			c.at(v, at, "task %q is a map, so its output is a list; write %s[0].%s for one element's, or use the whole list", e.task, e.upTo(0), e.steps[0].name)
+		}
+		refs.add(Ref{parent, same})
+	}
+}
+
+type refSet map[Ref]bool
+
+func (s *refSet) add(r Ref) {
+	if *s == nil {
+		*s = refSet{}
+	}
+	(*s)[r] = true
+}
+
+func (s refSet) sorted() []Ref {
+	return slices.SortedFunc(maps.Keys(s), func(a, b Ref) int { return cmp.Compare(a.Node, b.Node) })
+}
+
+// rings complains about every set of tasks that wait for each other.
+func (c *compiler) rings() {
+	for _, group := range c.knots() {
+		ring := c.ring(group)
+		var b strings.Builder
+		const most = 40
+		for k, n := range ring {
+			if k == most && len(ring) > most {
+				fmt.Fprintf(&b, "… (%d more) → ", len(ring)-most)
+				break
+			}
+			b.WriteString(clip(c.p.tasks[n].name, 63) + " → ")
+		}
+		first, last := ring[0], ring[len(ring)-1]
+		b.WriteString(c.p.tasks[first].name)
+		e := c.edges[first][slices.IndexFunc(c.edges[first], func(e edge) bool { return e.parent == last })]
+		c.ringed = true
+		c.at(e.v, e.at, "these tasks wait for each other: %s; remove one of the dependencies", &b)
+	}
+}
+
+// knots returns the strongly connected sets of more than one node (Tarjan), each
+// ascending, in the order of their first nodes.
+func (c *compiler) knots() [][]int32 {
+	n := len(c.edges)
+	order := make([]int, n) // 0: not visited
+	low := make([]int, n)
+	on := make([]bool, n)
+	var stack []int32
+	var out [][]int32
+	count := 0
+	var visit func(v int32) // at most TaskCap deep
+	visit = func(v int32) {
+		count++
+		order[v], low[v] = count, count
+		stack = append(stack, v)
+		on[v] = true
+		for _, e := range c.edges[v] {
+			switch w := e.parent; {
+			case order[w] == 0:
+				visit(w)
+				low[v] = min(low[v], low[w])
+			case on[w]:
+				low[v] = min(low[v], order[w])
+			}
+		}
+		if low[v] != order[v] {
+			return
+		}
+		at := slices.Index(stack, v)
+		group := slices.Clone(stack[at:])
+		for _, w := range group {
+			on[w] = false
+		}
+		stack = stack[:at]
+		if len(group) > 1 {
+			slices.Sort(group)
+			out = append(out, group)
+		}
+	}
+	for v := range n {
+		if order[v] == 0 {
+			visit(int32(v))
+		}
+	}
+	slices.SortFunc(out, func(a, b []int32) int { return cmp.Compare(a[0], b[0]) })
+	return out
+}
+
+// ring returns a shortest ring through the first node of a knot, in the order
+// in which the tasks would run.
+func (c *compiler) ring(group []int32) []int32 {
+	start := group[0]
+	child := map[int32]int32{} // the way back towards start
+	todo := []int32{start}
+	for {
+		v := todo[0]
+		todo = todo[1:]
+		for _, e := range c.edges[v] {
+			if e.parent == start {
+				ring := []int32{start}
+				for w := v; w != start; w = child[w] {
+					ring = append(ring, w)
+				}
+				return ring
+			}
+			if _, seen := child[e.parent]; !seen {
+				child[e.parent] = v
+				todo = append(todo, e.parent)
+			}
+		}
+	}
+}
+
+// wire sets parents, children and the order of the nodes.
+func (c *compiler) wire() {
+	nodes := c.plan.Nodes
+	children := make([][]int32, len(nodes))
+	unmet := make([]int, len(nodes))
+	for i := range nodes {
+		ps := make([]int32, 0, len(c.edges[i]))
+		for _, e := range c.edges[i] {
+			ps = append(ps, e.parent)
+		}
+		slices.Sort(ps)
+		nodes[i].Parents = slices.Compact(ps)
+		unmet[i] = len(nodes[i].Parents)
+		for _, q := range nodes[i].Parents {
+			children[q] = append(children[q], int32(i))
+		}
+	}
+	order := make([]int32, 0, len(nodes))
+	for i := range nodes {
+		if unmet[i] == 0 {
+			order = append(order, int32(i))
+		}
+	}
+	for done := 0; done < len(order); done++ {
+		for _, ch := range children[order[done]] {
+			if unmet[ch]--; unmet[ch] == 0 {
+				order = append(order, ch)
+			}
+		}
+	}
+	c.plan.order = order
+	c.keepOrderThroughEmptyMaps()
+	for i := range nodes {
+		for _, q := range nodes[i].Parents {
+			nodes[q].ChildrenNodes = append(nodes[q].ChildrenNodes, int32(i))
+		}
+	}
+}
+
+// keepOrderThroughEmptyMaps makes what waits for a map also wait for what the
+// map's elements wait for. With elements that changes nothing. Without any, the
+// map is done as soon as its list is known, and what follows would otherwise
+// overtake a task that the map itself waits for.
+func (c *compiler) keepOrderThroughEmptyMaps() {
+	nodes := c.plan.Nodes
+	before := make([][]int32, len(nodes)) // of element-wise maps: what they wait for outside their family
+	for _, i := range c.plan.order {
+		extra := nodes[i].Parents
+		for _, q := range nodes[i].Parents {
+			if before[q] != nil && !c.plan.family(i, q) {
+				extra = append(slices.Clip(extra), before[q]...)
+			}
+		}
+		nodes[i].Parents = sortedSet(extra)
+		if nodes[i].Over < 0 {
+			continue
+		}
+		var out []int32
+		for _, q := range nodes[i].Parents {
+			if c.plan.family(i, q) {
+				out = append(out, before[q]...)
+			} else {
+				out = append(out, q)
+			}
+		}
+		before[i] = sortedSet(out)
+	}
+}
+
+func sortedSet(ids []int32) []int32 {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}

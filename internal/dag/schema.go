@@ -1,0 +1,491 @@
+package dag
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	jskind "github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/drover-dev/drover"
+)
+
+const (
+	// SchemaCap is the longest input schema, in bytes of canonical JSON.
+	SchemaCap = 64 << 10
+	// schemaCost bounds how many subschemas a check can visit at one place of
+	// the input; references that double at every step pass it at once.
+	schemaCost = 100_000
+	// Numbers beyond these make exact arithmetic dear. They are bounds for
+	// checked input only; nothing else looks at a number's value.
+	digitCap, exponentCap = 1000, 1000
+)
+
+// schema is a compiled JSON Schema and the defaults of its properties.
+type schema struct {
+	compiled *jsonschema.Schema
+	defaults []property // sorted by name
+}
+
+type property struct {
+	name string
+	json json.RawMessage
+}
+
+const schemaURL = "drover:///input"
+
+// noLoader refuses every schema that is not in the definition.
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("a schema cannot refer to another document")
+}
+
+// schema compiles the schema in v, or returns nil.
+func (c *compiler) schema(v *value, at *path) *schema {
+	if v == nil {
+		return nil
+	}
+	src := v.appendJSON(nil)
+	if len(src) > SchemaCap {
+		c.at(v, at, "the schema is %d bytes long; the limit is %d", len(src), SchemaCap)
+		return nil
+	}
+	if bad := badNumber(v, at, c.problems); bad {
+		return nil
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(src))
+	if err != nil {
+		c.at(v, at, "the schema cannot be read: %s", err)
+		return nil
+	}
+	jc := jsonschema.NewCompiler()
+	jc.DefaultDraft(jsonschema.Draft2020)
+	jc.UseLoader(noLoader{})
+	if err := jc.AddResource(schemaURL, doc); err != nil {
+		c.at(v, at, "the schema cannot be read: %s", err)
+		return nil
+	}
+	s := &schema{}
+	if s.compiled, err = jc.Compile(schemaURL); err != nil {
+		c.brokenSchema(err, v, at)
+		return nil
+	}
+	if cost(s.compiled, map[*jsonschema.Schema]int{}) > schemaCost {
+		c.at(v, at, "the schema refers to itself so often that a check would visit more than %d subschemas; simplify it", schemaCost)
+		return nil
+	}
+	props := v.get("properties")
+	if props == nil || props.kind != object {
+		return s
+	}
+	for _, i := range props.sorted() {
+		name := props.keys[i].name
+		d := props.items[i].get("default")
+		if d == nil {
+			continue
+		}
+		s.defaults = append(s.defaults, property{name, d.appendJSON(nil)})
+		if sub := s.compiled.Properties[name]; sub != nil {
+			dv, err := jsonschema.UnmarshalJSON(bytes.NewReader(d.appendJSON(nil)))
+			if err == nil {
+				err = sub.Validate(dv)
+			}
+			if err != nil {
+				c.at(d, at.member("properties").member(name).member("default"), "the default does not fit its own schema: %s", reason(err))
+			}
+		}
+	}
+	return s
+}
+
+// badNumber complains about numbers the schema compiler had better not see.
+func badNumber(v *value, at *path, ps *problems) bool {
+	bad := false
+	if v.kind == number && !tame(v.text) {
+		ps.at(v, at, "the number is too long; a schema's numbers have at most %d characters and an exponent up to %d", digitCap, exponentCap)
+		bad = true
+	}
+	for i, e := range v.items {
+		sub := at.at(i)
+		if v.kind == object {
+			sub = at.member(v.keys[i].name)
+		}
+		bad = badNumber(e, sub, ps) || bad
+	}
+	return bad
+}
+
+// tame reports whether exact arithmetic with the number s is cheap.
+func tame(s string) bool {
+	if len(s) > digitCap {
+		return false
+	}
+	_, exp, has := strings.Cut(strings.ToLower(s), "e")
+	if !has {
+		return true
+	}
+	n, err := strconv.Atoi(exp)
+	return err == nil && -exponentCap <= n && n <= exponentCap
+}
+
+// brokenSchema complains about a schema that does not compile, at its place.
+func (c *compiler) brokenSchema(err error, v *value, at *path) {
+	var invalid *jsonschema.SchemaValidationError
+	var ve *jsonschema.ValidationError
+	if errors.As(err, &invalid) && errors.As(invalid.Err, &ve) {
+		seen := map[string]bool{}
+		for _, leaf := range leaves(ve, nil) {
+			where, p := v.find(leaf.InstanceLocation, at)
+			msg := "this is not JSON Schema: " + leafText(leaf)
+			if !seen[p.String()] {
+				seen[p.String()] = true
+				c.at(where, p, "%s", msg)
+			}
+		}
+		return
+	}
+	msg := err.Error()
+	loc := ""
+	var re *jsonschema.InvalidRegexError
+	var ref *jsonschema.JSONPointerNotFoundError
+	var load *jsonschema.LoadURLError
+	switch {
+	case errors.As(err, &re):
+		loc, msg = re.URL, fmt.Sprintf("%q is not a regular expression: %v", clip(re.Regex, 80), re.Err)
+	case errors.As(err, &ref):
+		msg = fmt.Sprintf("$ref %q leads nowhere", strings.TrimPrefix(ref.URL, schemaURL))
+	case errors.As(err, &load):
+		msg = fmt.Sprintf("$ref %q: %v; copy it under $defs", clip(load.URL, 80), load.Err)
+	}
+	msg = strings.ReplaceAll(msg, schemaURL, "")
+	_, frag, _ := strings.Cut(loc, "#")
+	where, p := v, at
+	if frag != "" {
+		where, p = v.find(pointer(frag), at)
+	} else if r := v.refTo(msg); r != nil {
+		where = r
+	}
+	c.at(where, p, "this is not JSON Schema: %s", clip(msg, 300))
+}
+
+// pointer splits a JSON pointer.
+func pointer(s string) []string {
+	var out []string
+	for t := range strings.SplitSeq(strings.TrimPrefix(s, "/"), "/") {
+		out = append(out, strings.NewReplacer("~1", "/", "~0", "~").Replace(t))
+	}
+	return out
+}
+
+// find follows tokens into v as far as they lead.
+func (v *value) find(tokens []string, at *path) (*value, *path) {
+	for _, t := range tokens {
+		switch v.kind {
+		case object:
+			next := v.get(t)
+			if next == nil {
+				return v, at
+			}
+			v, at = next, at.member(t)
+		case list:
+			i, err := strconv.Atoi(t)
+			if err != nil || i < 0 || i >= len(v.items) {
+				return v, at
+			}
+			v, at = v.items[i], at.at(i)
+		}
+	}
+	return v, at
+}
+
+// refTo returns the $ref whose text stands in msg, or nil.
+func (v *value) refTo(msg string) *value {
+	if v.kind == object {
+		if r := v.get("$ref"); r != nil && r.kind == text && r.text != "" && strings.Contains(msg, strings.TrimSuffix(r.text, "/")) {
+			return r
+		}
+	}
+	for _, e := range v.items {
+		if r := e.refTo(msg); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// cost counts the subschemas that a check visits, a recursion counting once.
+func cost(s *jsonschema.Schema, memo map[*jsonschema.Schema]int) int {
+	if s == nil {
+		return 0
+	}
+	if n, ok := memo[s]; ok {
+		return n
+	}
+	memo[s] = 1
+	n := 1
+	add := func(subs ...*jsonschema.Schema) {
+		for _, sub := range subs {
+			n = min(n+cost(sub, memo), schemaCost+1)
+		}
+	}
+	add(s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else, s.PropertyNames, s.UnevaluatedProperties,
+		s.Contains, s.Items2020, s.UnevaluatedItems)
+	if s.DynamicRef != nil {
+		add(s.DynamicRef.Ref)
+	}
+	add(s.AllOf...)
+	add(s.AnyOf...)
+	add(s.OneOf...)
+	add(s.PrefixItems...)
+	add(slices.Collect(maps.Values(s.Properties))...)
+	add(slices.Collect(maps.Values(s.PatternProperties))...)
+	add(slices.Collect(maps.Values(s.DependentSchemas))...)
+	for _, v := range append(slices.Collect(maps.Values(s.Dependencies)), s.AdditionalProperties, s.AdditionalItems, s.Items) {
+		switch v := v.(type) {
+		case *jsonschema.Schema:
+			add(v)
+		case []*jsonschema.Schema:
+			add(v...)
+		}
+	}
+	memo[s] = n
+	return n
+}
+
+// inputRef checks an expression into the input against the declared properties.
+func (c *compiler) inputRef(e *expr, v *value, at *path) {
+	s := c.p.input
+	for i, st := range e.steps {
+		if s == nil || s.kind != object || !st.isName {
+			return
+		}
+		props := s.get("properties")
+		if props == nil || props.kind != object || open(s) {
+			return
+		}
+		next := props.get(st.name)
+		if next == nil {
+			c.at(v, at, "${{ %s }}: the schema of %s has no property %q%s", e, e.upTo(i), clip(st.name, 60),
+				cmp.Or(c.hint(st.name, func(yield func(string) bool) {
+					for _, k := range props.keys {
+						if !yield(k.name) {
+							return
+						}
+					}
+				}), "; declare it, or set additionalProperties: true"))
+			return
+		}
+		s = next
+	}
+}
+
+// open reports whether a schema may allow properties it does not list.
+func open(s *value) bool {
+	if ap := s.get("additionalProperties"); ap != nil && ap.text != "false" {
+		return true
+	}
+	for _, k := range []string{"patternProperties", "unevaluatedProperties", "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas"} {
+		if s.get(k) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// value returns the value in input that steps lead to first, and how many steps
+// that took: one where a default fills in, otherwise none.
+func (s *schema) value(input json.RawMessage, steps []step) (json.RawMessage, int) {
+	if s == nil || len(s.defaults) == 0 {
+		return orEmpty(input), 0
+	}
+	if len(steps) == 0 || !steps[0].isName {
+		return s.withDefaults(input), 0
+	}
+	input = orEmpty(input)
+	i, ok := slices.BinarySearchFunc(s.defaults, steps[0].name, func(p property, n string) int { return strings.Compare(p.name, n) })
+	if ok && kindOf(input) == object {
+		if _, set := member(input, steps[0].name); !set {
+			return s.defaults[i].json, 1
+		}
+	}
+	return input, 0
+}
+
+// orEmpty returns input without white space around it; no input at all is {}.
+func orEmpty(input json.RawMessage) json.RawMessage {
+	if input = bytes.TrimSpace(input); len(input) == 0 {
+		return json.RawMessage("{}")
+	}
+	return input
+}
+
+// withDefaults returns input with the declared defaults of top-level properties
+// it does not have. An input that lacks none is returned byte for byte.
+func (s *schema) withDefaults(input json.RawMessage) json.RawMessage {
+	input = orEmpty(input)
+	if s == nil || len(s.defaults) == 0 || kindOf(input) != object {
+		return input
+	}
+	has := map[string]bool{}
+	for n := range membersOf(input) {
+		has[unquote(n)] = true
+	}
+	out := input
+	for _, d := range s.defaults {
+		if has[d.name] {
+			continue
+		}
+		if len(out) == len(input) {
+			out = bytes.TrimRight(input[:len(input)-1:len(input)-1], " \t\r\n") // without the brace
+		}
+		if out[len(out)-1] != '{' {
+			out = append(out, ',')
+		}
+		out = append(append(appendString(out, d.name), ':'), d.json...)
+	}
+	if len(out) != len(input) {
+		out = append(out, '}')
+	}
+	return out
+}
+
+// CheckInput checks a job's input, defaults filled in, against the pipeline's
+// schema. The error is a *drover.Error with code schema-mismatch.
+func (p *Plan) CheckInput(input json.RawMessage) error {
+	if p.schema == nil {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(p.schema.withDefaults(input)))
+	dec.UseNumber()
+	var doc any
+	if err := dec.Decode(&doc); err != nil {
+		return drover.Errorf(drover.CodeValidation, "the input is not JSON: %s", err)
+	}
+	mismatch := &drover.Error{Code: drover.CodeSchemaMismatch, Detail: fmt.Sprintf("the input does not fit the schema of pipeline %q", p.Name)}
+	if at := wild(doc, (*path)(nil).member("input")); at != nil {
+		mismatch.Fields = []drover.FieldError{{Field: at.String(), Message: fmt.Sprintf(
+			"the number is too long; at most %d characters and an exponent up to %d", digitCap, exponentCap)}}
+		return mismatch
+	}
+	err := p.schema.compiled.Validate(doc)
+	if err == nil {
+		return nil
+	}
+	var ve *jsonschema.ValidationError
+	if !errors.As(err, &ve) {
+		return drover.Errorf(drover.CodeSchemaMismatch, "%s", err)
+	}
+	for _, leaf := range leaves(ve, nil) {
+		if len(mismatch.Fields) == problemCap {
+			break
+		}
+		mismatch.Fields = append(mismatch.Fields, fieldErrors(leaf)...)
+	}
+	mismatch.Fields = mismatch.Fields[:min(len(mismatch.Fields), problemCap)]
+	return mismatch
+}
+
+// wild returns the path of a number in v that is not tame, or nil.
+func wild(v any, at *path) *path {
+	switch v := v.(type) {
+	case json.Number:
+		if !tame(string(v)) {
+			return at
+		}
+	case []any:
+		for i, e := range v {
+			if p := wild(e, at.at(i)); p != nil {
+				return p
+			}
+		}
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			if p := wild(v[k], at.member(k)); p != nil {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// leaves collects the errors at the ends of ve. The alternatives of an anyOf or
+// oneOf stay together under it.
+func leaves(ve *jsonschema.ValidationError, out []*jsonschema.ValidationError) []*jsonschema.ValidationError {
+	switch ve.ErrorKind.(type) {
+	case *jskind.AnyOf, *jskind.OneOf:
+		return append(out, ve)
+	}
+	if len(ve.Causes) == 0 {
+		return append(out, ve)
+	}
+	for _, c := range ve.Causes {
+		out = leaves(c, out)
+	}
+	return out
+}
+
+var english = message.NewPrinter(language.English)
+
+func leafText(ve *jsonschema.ValidationError) string {
+	switch k := ve.ErrorKind.(type) {
+	case *jskind.Type:
+		return fmt.Sprintf("this must be %s and is %s", strings.Join(k.Want, " or "), k.Got)
+	case *jskind.AnyOf, *jskind.OneOf:
+		var why []string
+		for _, l := range leaves(&jsonschema.ValidationError{Causes: ve.Causes, ErrorKind: &jskind.Group{}}, nil) {
+			if l != ve && len(why) < 4 {
+				why = append(why, leafText(l))
+			}
+		}
+		if len(why) == 0 {
+			return ve.ErrorKind.LocalizedString(english)
+		}
+		return clip("this fits none of the allowed forms: "+strings.Join(why, "; or "), 300)
+	}
+	return clip(ve.ErrorKind.LocalizedString(english), 300)
+}
+
+// reason is the first thing wrong in a validation error, as text.
+func reason(err error) string {
+	var ve *jsonschema.ValidationError
+	if !errors.As(err, &ve) {
+		return err.Error()
+	}
+	return leafText(leaves(ve, nil)[0])
+}
+
+// fieldErrors names the fields of the input that a leaf complains about.
+func fieldErrors(ve *jsonschema.ValidationError) []drover.FieldError {
+	at := (*path)(nil).member("input")
+	for _, t := range ve.InstanceLocation {
+		if n, err := strconv.Atoi(t); err == nil && n >= 0 && strconv.Itoa(n) == t {
+			at = at.at(n)
+		} else {
+			at = at.member(t)
+		}
+	}
+	var out []drover.FieldError
+	switch k := ve.ErrorKind.(type) {
+	case *jskind.Required:
+		for _, m := range k.Missing {
+			out = append(out, drover.FieldError{Field: at.member(m).String(), Message: "this is required and missing"})
+		}
+	case *jskind.AdditionalProperties:
+		for _, m := range k.Properties {
+			out = append(out, drover.FieldError{Field: at.member(m).String(), Message: "the schema has no such property"})
+		}
+	default:
+		out = append(out, drover.FieldError{Field: at.String(), Message: leafText(ve)})
+	}
+	return out
+}
