@@ -459,7 +459,7 @@ func (v *value) shown() string {
 	return v.kind.String()
 }
 
-// over returns s with what it leaves open taken from d.
+// or returns s with what it leaves open taken from d.
 func (s preset) or(d preset) preset {
 	s.queue = cmp.Or(s.queue, d.queue)
 	s.class = cmp.Or(s.class, d.class)
@@ -525,6 +525,8 @@ type compiler struct {
 	plan  *Plan
 	index map[string]int32
 	edges [][]edge // of each node, to its parents, as they were written
+
+	shortMax *value // the retry.backoff.max complained about last; many tasks may share it
 }
 
 // edge is a dependency with the place that asked for it.
@@ -552,7 +554,8 @@ func (c *compiler) need(child int32, nd need) (int32, bool) {
 func (c *compiler) node(i int32) {
 	t := &c.p.tasks[i]
 	s := t.preset.or(c.p.preset)
-	if s.retry.Max > 0 && s.retry.Max < cmp.Or(s.retry.Initial, DefaultRetry.Initial) {
+	if s.retry.Max > 0 && s.retry.Max < cmp.Or(s.retry.Initial, DefaultRetry.Initial) && s.maxAt != c.shortMax {
+		c.shortMax = s.maxAt
 		c.at(s.maxAt, s.maxPath, "max %s is shorter than initial %s (task %q); max is the longest delay",
 			s.retry.Max, cmp.Or(s.retry.Initial, DefaultRetry.Initial), t.name)
 	}
@@ -648,7 +651,8 @@ func (c *compiler) expression(i int32, e *expr, v *value, at *path, element bool
 		}
 		e.node = parent
 		same := c.plan.family(i, parent)
-		if c.plan.Nodes[parent].Mapped && !same && len(e.steps) > 0 && e.steps[0].isName {
+		broken := node.Mapped && node.root < 0 // which family it is in is unknown
+		if c.plan.Nodes[parent].Mapped && !same && !broken && len(e.steps) > 0 && e.steps[0].isName {
 			c.at(v, at, "task %q is a map, so its output is a list; write %s[0].%s for one element's, or use the whole list", e.task, e.upTo(0), e.steps[0].name)
 		}
 		refs.add(Ref{parent, same})

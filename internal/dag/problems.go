@@ -27,7 +27,7 @@ func (ps *problems) add(line, col int, at *path, format string, args ...any) {
 		return
 	}
 	ps.list = append(ps.list, drover.FieldError{
-		Field: at.String(), Line: line, Column: col, Message: fmt.Sprintf(format, args...),
+		Field: cmp.Or(at.String(), "definition"), Line: line, Column: col, Message: fmt.Sprintf(format, args...),
 	})
 }
 
@@ -67,7 +67,7 @@ func (ps *problems) hint(got string, names func(yield func(string) bool)) string
 	if len(ps.list) >= problemCap {
 		return ""
 	}
-	best, bestDist := "", max(1, len(got)/3)+1
+	best, bestDist := "", len(got)/3+1 // a third may be wrong
 	for n := range names {
 		if d := distance(got, n, bestDist); d < bestDist {
 			best, bestDist = n, d

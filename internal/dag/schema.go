@@ -154,28 +154,36 @@ func (c *compiler) brokenSchema(err error, v *value, at *path) {
 		}
 		return
 	}
-	msg := err.Error()
-	loc := ""
-	var re *jsonschema.InvalidRegexError
-	var ref *jsonschema.JSONPointerNotFoundError
-	var load *jsonschema.LoadURLError
+	var (
+		re     *jsonschema.InvalidRegexError
+		ref    *jsonschema.JSONPointerNotFoundError
+		anchor *jsonschema.AnchorNotFoundError
+		load   *jsonschema.LoadURLError
+	)
 	switch {
 	case errors.As(err, &re):
-		loc, msg = re.URL, fmt.Sprintf("%q is not a regular expression: %v", clip(re.Regex, 80), re.Err)
-	case errors.As(err, &ref):
-		msg = fmt.Sprintf("$ref %q leads nowhere", strings.TrimPrefix(ref.URL, schemaURL))
+		_, frag, _ := strings.Cut(re.URL, "#")
+		where, p := v.find(pointer(frag), at)
+		c.at(where, p, "%q is not a regular expression: %v", clip(re.Regex, 80), re.Err)
 	case errors.As(err, &load):
-		msg = fmt.Sprintf("$ref %q: %v; copy it under $defs", clip(load.URL, 80), load.Err)
+		c.badRef(load.URL, v, at, "is another document, and a schema can refer only into itself; copy what you need under $defs")
+	case errors.As(err, &ref):
+		c.badRef(ref.URL, v, at, "leads nowhere: the schema has no such place")
+	case errors.As(err, &anchor):
+		c.badRef(anchor.Reference, v, at, "leads nowhere: the schema has no such place")
+	default:
+		c.at(v, at, "this is not JSON Schema: %s", clip(strings.ReplaceAll(err.Error(), schemaURL, ""), 300))
 	}
-	msg = strings.ReplaceAll(msg, schemaURL, "")
-	_, frag, _ := strings.Cut(loc, "#")
-	where, p := v, at
-	if frag != "" {
-		where, p = v.find(pointer(frag), at)
-	} else if r := v.refTo(msg); r != nil {
-		where = r
+}
+
+// badRef complains about a reference where the schema makes it.
+func (c *compiler) badRef(url string, v *value, at *path, complaint string) {
+	url = strings.TrimPrefix(strings.TrimPrefix(url, schemaURL), "drover:///")
+	where, p := v.mention(url, at)
+	if where == nil {
+		where, p = v, at
 	}
-	c.at(where, p, "this is not JSON Schema: %s", clip(msg, 300))
+	c.at(where, p, "%q %s", clip(url, 80), complaint)
 }
 
 // pointer splits a JSON pointer.
@@ -208,19 +216,21 @@ func (v *value) find(tokens []string, at *path) (*value, *path) {
 	return v, at
 }
 
-// refTo returns the $ref whose text stands in msg, or nil.
-func (v *value) refTo(msg string) *value {
-	if v.kind == object {
-		if r := v.get("$ref"); r != nil && r.kind == text && r.text != "" && strings.Contains(msg, strings.TrimSuffix(r.text, "/")) {
-			return r
+// mention returns the text in v that names url, or nil.
+func (v *value) mention(url string, at *path) (*value, *path) {
+	if v.kind == text && v.text != "" && strings.TrimSuffix(v.text, "#") == url {
+		return v, at
+	}
+	for i, e := range v.items {
+		sub := at.at(i)
+		if v.kind == object {
+			sub = at.member(v.keys[i].name)
+		}
+		if where, p := e.mention(url, sub); where != nil {
+			return where, p
 		}
 	}
-	for _, e := range v.items {
-		if r := e.refTo(msg); r != nil {
-			return r
-		}
-	}
-	return nil
+	return nil, nil
 }
 
 // cost counts the subschemas that a check visits, a recursion counting once.

@@ -80,7 +80,7 @@ func (p *place) move(src []byte, to int) {
 }
 
 const (
-	tooDeep  = "nests deeper than 64 levels; flatten it"
+	tooDeep  = "this nests deeper than 64 levels; flatten it"
 	nulInStr = "the text contains a NUL character; remove it"
 )
 
@@ -137,7 +137,8 @@ func yamlError(err error, ps *problems) {
 		}
 		switch {
 		case strings.Contains(le.Message, "max depth"):
-			msg = tooDeep
+			ps.add(line, max(col, 1), nil, tooDeep)
+			return
 		case strings.Contains(le.Message, "cannot start any token"):
 			msg += "; YAML indents with spaces, and a text that begins with a special character needs quotes"
 		}

@@ -20,7 +20,7 @@ const (
 
 // String names the kind in a complaint.
 func (k kind) String() string {
-	return [...]string{"nothing", "true or false", "a number", "text", "a list", "a mapping"}[k]
+	return [...]string{"empty", "true or false", "a number", "text", "a list", "a mapping"}[k]
 }
 
 // value is one value of a definition with its place in the text. Numbers keep
