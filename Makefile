@@ -1,0 +1,41 @@
+# make demo and make test are all a newcomer needs; make help lists the rest.
+
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+export CGO_ENABLED ?= 0
+GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+
+.PHONY: help build demo test check lint golangci docs clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
+
+build: ## bin/drover, and the worker of the example
+	$(GO_BUILD) -o bin/drover ./cmd/drover
+	$(GO_BUILD) -o bin/dataset-worker ./examples/dataset-ingestion/worker
+
+demo: build ## a video through the example pipeline; VIDEO=my.mp4 for your own, FRESH=1 to start anew
+	@tools/demo.sh
+
+test: ## all tests on SQLite and PostgreSQL; installs what they need, starts a throw-away PostgreSQL
+	@tools/needs.sh postgresql ffmpeg cc
+	go vet ./...
+	CGO_ENABLED=1 tools/with-postgres.sh go test -race -timeout 20m ./...
+
+check: ## what is quick to check: formatting, vet, build, docs, go.mod, shell scripts' syntax
+	@tools/check.sh
+
+lint: ## staticcheck
+	go run $(STATICCHECK) ./...
+
+golangci: ## golangci-lint with .golangci.yml (its first run compiles it: some minutes)
+	go run $(GOLANGCI) run ./...
+
+docs: ## write the documents that are printed from code anew
+	go test ./... -run 'TestDocs' -update
+	@git --no-pager diff --stat -- docs
+
+clean: ## bin/ (the demo's state is ./.drover; FRESH=1 make demo throws it away)
+	rm -rf bin
