@@ -257,31 +257,29 @@ func (m members) add(k key, c *value, at *path, ps *problems) {
 func readJSON(src []byte, ps *problems) *value {
 	r := &jsonReader{src: src, dec: json.NewDecoder(bytes.NewReader(src)), at: place{line: 1, col: 1}, ps: ps}
 	r.dec.UseNumber()
-	v, err := r.value(nil, 0)
+	var whole json.RawMessage
+	err := json.Unmarshal(src, &whole) // for the offset of an error, which a Decoder does not tell
+	var v *value
 	if err == nil {
-		var t json.Token
-		if t, err = r.token(); err == nil {
-			ps.add(r.at.line, r.at.col, nil, "this is not JSON: %v follows the definition; remove it", t)
-			return nil
-		}
-		if errors.Is(err, io.EOF) {
-			return v
-		}
+		v, err = r.value(nil, 0)
 	}
 	var se *json.SyntaxError
 	switch {
+	case len(bytes.TrimSpace(src)) == 0:
+		ps.add(1, 1, nil, `the definition is empty; it begins with {"pipeline": "name"`)
+		return nil
 	case errors.Is(err, errDeep):
 		ps.add(r.at.line, r.at.col, nil, tooDeep)
+		return nil
 	case errors.As(err, &se):
-		r.at.move(src, min(len(src), max(r.at.off, int(se.Offset)-1)))
+		r.at.move(src, min(len(src), max(0, int(se.Offset)-1)))
 		ps.add(r.at.line, r.at.col, nil, "this is not JSON: %s", clip(err.Error(), 200))
-	case errors.Is(err, io.EOF) && len(bytes.TrimSpace(src)) == 0:
-		ps.add(1, 1, nil, `the definition is empty; it begins with {"pipeline": "name"`)
-	default: // the text ends in the middle
-		r.at.move(src, len(src))
-		ps.add(r.at.line, r.at.col, nil, "this is not JSON: the text ends too early")
+		return nil
+	case err != nil:
+		ps.add(r.at.line, r.at.col, nil, "this is not JSON: %s", clip(err.Error(), 200))
+		return nil
 	}
-	return nil
+	return v
 }
 
 var errDeep = errors.New(tooDeep)
