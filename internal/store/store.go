@@ -1,3 +1,176 @@
 // Package store holds the SQL and the schema. The statements are written once;
 // a dialect supplies the few words that differ between PostgreSQL and SQLite.
+// No rule about jobs and tasks is in it: it stores what the engine decided.
 package store
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/store/driver"
+	"github.com/drover-dev/drover/internal/store/postgres"
+	"github.com/drover-dev/drover/internal/store/sqlite"
+)
+
+// Tx is an open transaction.
+type Tx = driver.Tx
+
+// Stmt is one statement of a pipeline.
+type Stmt = driver.Stmt
+
+// Errors of a transaction.
+var (
+	ErrUnknown = driver.ErrUnknown
+	ErrRetry   = driver.ErrRetry
+	ErrUnique  = driver.ErrUnique
+)
+
+// Options of Open; the zero value works.
+type Options struct {
+	Logger *slog.Logger // default: discards
+	// Schema is the PostgreSQL schema; default "drover".
+	Schema string
+	// MaxConns bounds the PostgreSQL pool; default 16.
+	MaxConns int
+	// Now replaces the clock, for simulation; default the database's.
+	Now func() time.Time
+}
+
+// DB is an open database.
+type DB struct {
+	driver.Driver
+	Schema string
+	log    *slog.Logger
+	now    func() time.Time
+	clock  clock
+	ids    ids
+}
+
+// Open connects to url: "sqlite:PATH", "sqlite::memory:" or
+// "postgres://user:password@host/database". It does not migrate.
+func Open(ctx context.Context, url string, o Options) (*DB, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Schema == "" {
+		o.Schema = "drover"
+	}
+	db := &DB{Schema: o.Schema, log: o.Logger, now: o.Now}
+	var err error
+	switch {
+	case strings.HasPrefix(url, "sqlite:"):
+		db.Driver, err = sqlite.Open(ctx, strings.TrimPrefix(strings.TrimPrefix(url, "sqlite:"), "//"))
+	case strings.HasPrefix(url, "postgres://"), strings.HasPrefix(url, "postgresql://"):
+		db.Driver, err = postgres.Open(ctx, url, o.Schema, int32(min(max(o.MaxConns, 0), 1000)), o.Logger)
+	default:
+		err = fmt.Errorf("database URL %q: want sqlite:PATH or postgres://user:password@host/database", hidePassword(url))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := db.SyncClock(ctx); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("reach the database: %w", err)
+	}
+	return db, nil
+}
+
+func hidePassword(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "(not a URL)"
+	}
+	return u.Redacted()
+}
+
+// clock carries the database's time forward by this process's monotonic clock.
+type clock struct {
+	mu   sync.Mutex
+	base time.Time // of the database
+	at   time.Time // local, with its monotonic reading, when base was read
+	last atomic.Int64
+}
+
+// SyncClock reads the database's clock; call it every few seconds.
+func (db *DB) SyncClock(ctx context.Context) error {
+	if db.now != nil {
+		return nil
+	}
+	before := time.Now()
+	t, err := db.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	after := time.Now()
+	db.clock.mu.Lock()
+	defer db.clock.mu.Unlock()
+	// The middle of the round trip; on SQLite t is the machine's own clock.
+	db.clock.base, db.clock.at = t.Round(0).UTC(), before.Add(after.Sub(before)/2)
+	return nil
+}
+
+// Now is the one clock of the product: the database's, to the microsecond. It
+// costs no round trip and does not step back within a process.
+func (db *DB) Now() time.Time {
+	if db.now != nil {
+		return db.now().UTC().Truncate(time.Microsecond)
+	}
+	db.clock.mu.Lock()
+	us := db.clock.base.Add(time.Since(db.clock.at)).UnixMicro()
+	db.clock.mu.Unlock()
+	for {
+		last := db.clock.last.Load()
+		if us <= last {
+			us = last
+			break
+		}
+		if db.clock.last.CompareAndSwap(last, us) {
+			break
+		}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+// ids makes ULIDs that ascend within a process and a millisecond.
+type ids struct {
+	mu sync.Mutex
+	ms int64
+	hi uint16
+	lo uint64
+}
+
+// NewID returns a new id of the present millisecond.
+func (db *DB) NewID() drover.ID {
+	ms := db.Now().UnixMilli()
+	g := &db.ids
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if ms <= g.ms && g.lo != ^uint64(0) {
+		ms = g.ms
+		g.lo++
+	} else {
+		g.ms = max(ms, g.ms+1)
+		ms = g.ms
+		var b [10]byte
+		_, _ = crand.Read(b[:]) // it never fails; it ends the program instead
+		g.hi = binary.BigEndian.Uint16(b[:2])
+		g.lo = binary.BigEndian.Uint64(b[2:]) >> 1 // room to count up
+	}
+	var e [10]byte
+	binary.BigEndian.PutUint16(e[:2], g.hi)
+	binary.BigEndian.PutUint64(e[2:], g.lo)
+	return drover.MakeID(ms, e)
+}
+
+// IsUnknown reports whether err leaves open if a commit took place.
+func IsUnknown(err error) bool { return errors.Is(err, driver.ErrUnknown) }

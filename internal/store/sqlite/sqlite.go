@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"sync"
 	"time"
 
 	"modernc.org/sqlite"
@@ -18,74 +17,86 @@ import (
 
 // DB is a SQLite file with one connection that writes and a few that read.
 type DB struct {
-	// One connection: SQLite has one writer, and waiting here beats SQLITE_BUSY.
-	write   *sql.DB
-	read    *sql.DB
-	turn    chan struct{} // held by the writer; waiting for it respects the context
-	writeSt *statements
-	readSt  *statements
-	now     func() time.Time
+	pool, readers *sql.DB // the second is nil for a database in memory
+	// One connection writes: SQLite has one writer, and waiting here beats
+	// SQLITE_BUSY. A connection is in its channel while nobody uses it.
+	write chan *conn
+	read  chan *conn
 }
+
+// conn is a connection with its prepared statements.
+type conn struct {
+	c  *sql.Conn
+	st map[*driver.Text]*sql.Stmt
+}
+
+const readers = 4
 
 // Open opens or creates the file at path. ":memory:" is a database of its own.
 func Open(ctx context.Context, path string) (*DB, error) {
 	if path == "" {
 		return nil, errors.New("a SQLite database needs a path, as in sqlite:/var/lib/drover/drover.db")
 	}
-	name, shared := "file:"+(&url.URL{Path: path}).EscapedPath(), ""
-	readers := 4
+	name := "file:" + (&url.URL{Path: path}).EscapedPath()
 	if path == ":memory:" {
-		name, readers = "file::memory:", 0
+		name = "file::memory:"
 	}
-	dsn := func(extra string) string {
-		return name + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)" +
-			"&_pragma=foreign_keys(ON)&_pragma=cache_size(-32768)&_pragma=temp_store(MEMORY)&_pragma=wal_autocheckpoint(4000)" + extra + shared
-	}
-	db := &DB{turn: make(chan struct{}, 1), now: time.Now}
+	dsn := name + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)" +
+		"&_pragma=foreign_keys(ON)&_pragma=cache_size(-32768)&_pragma=temp_store(MEMORY)&_pragma=wal_autocheckpoint(4000)"
+	db := &DB{write: make(chan *conn, 1)}
 	var err error
-	if db.write, err = sql.Open("sqlite", dsn("&_txlock=immediate")); err != nil {
-		return nil, fmt.Errorf("open SQLite %s: %w", path, err)
-	}
-	db.write.SetMaxOpenConns(1)
-	db.write.SetConnMaxLifetime(0)
-	db.write.SetMaxIdleConns(1)
-	db.writeSt = &statements{db: db.write}
-	if err := db.write.PingContext(ctx); err != nil {
-		_ = db.write.Close()
-		return nil, fmt.Errorf("open SQLite %s: %w", path, err)
-	}
-	db.read, db.readSt = db.write, db.writeSt
-	if readers > 0 {
-		if db.read, err = sql.Open("sqlite", dsn("&_pragma=query_only(ON)")); err != nil {
-			_ = db.write.Close()
-			return nil, fmt.Errorf("open SQLite %s: %w", path, err)
+	if db.pool, err = connect(ctx, dsn, db.write); err == nil {
+		if path == ":memory:" {
+			db.read = db.write
+			return db, nil
 		}
-		db.read.SetMaxOpenConns(readers)
-		db.read.SetMaxIdleConns(readers)
-		db.readSt = &statements{db: db.read}
+		db.read = make(chan *conn, readers)
+		db.readers, err = connect(ctx, dsn+"&_pragma=query_only(ON)", db.read)
+	}
+	if err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("open SQLite %s: %w", path, err)
 	}
 	return db, nil
 }
 
-// statements keeps one prepared statement for each text.
-type statements struct {
-	db *sql.DB
-	m  sync.Map // *driver.Text → *sql.Stmt
-}
-
-func (s *statements) get(ctx context.Context, t *driver.Text) (*sql.Stmt, error) {
-	if st, ok := s.m.Load(t); ok {
-		return st.(*sql.Stmt), nil
-	}
-	st, err := s.db.PrepareContext(ctx, t.SQL(driver.SQLite))
+// connect fills conns with connections.
+func connect(ctx context.Context, dsn string, conns chan *conn) (*sql.DB, error) {
+	pool, err := sql.Open("sqlite", dsn)
 	if err != nil {
 		return nil, err
 	}
-	if old, loaded := s.m.LoadOrStore(t, st); loaded {
-		_ = st.Close()
-		return old.(*sql.Stmt), nil
+	pool.SetMaxOpenConns(cap(conns))
+	pool.SetMaxIdleConns(cap(conns))
+	for range cap(conns) {
+		c, err := pool.Conn(ctx)
+		if err != nil {
+			_ = pool.Close()
+			return nil, err
+		}
+		conns <- &conn{c: c, st: map[*driver.Text]*sql.Stmt{}}
 	}
-	return st, nil
+	return pool, nil
+}
+
+func take(ctx context.Context, from chan *conn) (*conn, error) {
+	select {
+	case c := <-from:
+		return c, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for a connection: %w", ctx.Err())
+	}
+}
+
+func (c *conn) prepared(ctx context.Context, t *driver.Text) (*sql.Stmt, error) {
+	if st, ok := c.st[t]; ok {
+		return st, nil
+	}
+	st, err := c.c.PrepareContext(ctx, t.SQL(driver.SQLite))
+	if err == nil {
+		c.st[t] = st
+	}
+	return st, err
 }
 
 // Dialect is driver.SQLite.
@@ -93,33 +104,25 @@ func (db *DB) Dialect() driver.Dialect { return driver.SQLite }
 
 // Close closes the file.
 func (db *DB) Close() error {
-	err := db.write.Close()
-	if db.read != db.write {
-		err = errors.Join(err, db.read.Close())
+	var errs []error
+	for _, p := range []*sql.DB{db.pool, db.readers} {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
-func (db *DB) lock(ctx context.Context) error {
-	select {
-	case db.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the writer's turn: %w", ctx.Err())
-	}
-}
-
-// Write runs fn in the one writing transaction.
+// Write runs fn in the one writing transaction. Once it has begun, the caller's
+// context does not cut it off: it is short, and a commit must not be torn.
 func (db *DB) Write(ctx context.Context, fn func(driver.Tx) error) error {
-	if err := db.lock(ctx); err != nil {
+	c, err := take(ctx, db.write)
+	if err != nil {
 		return err
 	}
-	defer func() { <-db.turn }()
-	// The caller's context is not given to the transaction: database/sql would
-	// roll it back from another goroutine, also during the commit.
-	wctx := context.WithoutCancel(ctx)
+	defer func() { db.write <- c }()
 	for try := 0; ; try++ {
-		err := run(wctx, db.write, db.writeSt, nil, fn)
+		err := c.run(context.WithoutCancel(ctx), "BEGIN IMMEDIATE", fn)
 		if !errors.Is(err, driver.ErrRetry) || try == 10 {
 			return err
 		}
@@ -128,31 +131,35 @@ func (db *DB) Write(ctx context.Context, fn func(driver.Tx) error) error {
 
 // Read runs fn in a read transaction.
 func (db *DB) Read(ctx context.Context, fn func(driver.Tx) error) error {
-	if db.read == db.write { // in memory: the one connection serves both
-		return db.Write(ctx, fn)
-	}
-	return run(ctx, db.read, db.readSt, &sql.TxOptions{ReadOnly: true}, fn)
-}
-
-func run(ctx context.Context, db *sql.DB, st *statements, opts *sql.TxOptions, fn func(driver.Tx) error) error {
-	tx, err := db.BeginTx(ctx, opts)
+	c, err := take(ctx, db.read)
 	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	if err := fn(transaction{tx, st}); err != nil {
 		return err
 	}
-	if err := tx.Commit(); err != nil {
+	defer func() { db.read <- c }()
+	return c.run(context.WithoutCancel(ctx), "BEGIN", fn)
+}
+
+func (c *conn) run(ctx context.Context, begin string, fn func(driver.Tx) error) error {
+	if _, err := c.c.ExecContext(ctx, begin); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	open := true
+	defer func() {
+		if open { // also when fn panics: the connection must not stay in a transaction
+			_, _ = c.c.ExecContext(ctx, "ROLLBACK")
+		}
+	}()
+	if err := fn(transaction{c}); err != nil {
+		return err
+	}
+	if _, err := c.c.ExecContext(ctx, "COMMIT"); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
+	open = false
 	return nil
 }
 
-type transaction struct {
-	tx *sql.Tx
-	st *statements
-}
+type transaction struct{ c *conn }
 
 // Pipe runs the statements in turn; a batch row by row.
 func (t transaction) Pipe(ctx context.Context, list ...driver.Stmt) error {
@@ -181,12 +188,10 @@ func (t transaction) one(ctx context.Context, s driver.Stmt) error {
 			return nil
 		}
 	}
-	prepared, err := t.st.get(ctx, s.Text)
+	st, err := t.c.prepared(ctx, s.Text)
 	if err != nil {
 		return err
 	}
-	st := t.tx.StmtContext(ctx, prepared)
-	defer func() { _ = st.Close() }()
 	args := make([]any, k+len(s.Args))
 	for i, a := range s.Args {
 		args[k+i] = value(a)
@@ -305,11 +310,12 @@ func classify(err error) error {
 
 // Exec runs a script.
 func (db *DB) Exec(ctx context.Context, script string) error {
-	if err := db.lock(ctx); err != nil {
+	c, err := take(ctx, db.write)
+	if err != nil {
 		return err
 	}
-	defer func() { <-db.turn }()
-	_, err := db.write.ExecContext(ctx, script)
+	defer func() { db.write <- c }()
+	_, err = c.c.ExecContext(ctx, script)
 	return err
 }
 
@@ -317,7 +323,7 @@ func (db *DB) Exec(ctx context.Context, script string) error {
 func (db *DB) Locked(ctx context.Context, fn func(ctx context.Context) error) error { return fn(ctx) }
 
 // Clock reads the machine's clock.
-func (db *DB) Clock(context.Context) (time.Time, error) { return db.now(), nil }
+func (db *DB) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
 
 // Notify does nothing: a SQLite database has one server process.
 func (db *DB) Notify(context.Context, string) error { return nil }
@@ -327,7 +333,5 @@ func (db *DB) Listen(ctx context.Context, _ func(string)) error { <-ctx.Done(); 
 
 // Vacuum moves what the write-ahead log holds into the file.
 func (db *DB) Vacuum(ctx context.Context, _ ...string) error {
-	_, err := db.write.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
-	return err
+	return db.Exec(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
 }
-
