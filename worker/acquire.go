@@ -1,0 +1,102 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/protocol"
+)
+
+// ask numbers an acquire for the slots that are free; nil when none may be sent
+// now. One is under way at a time, so that "acquired up to n" has one meaning.
+// The lock is held.
+func (w *Worker) ask() *drover.Acquire {
+	s := w.session
+	free := w.cfg.Slots - w.live - w.stuck
+	if s == nil || s.lost || w.draining || w.acquire || free <= 0 {
+		return nil
+	}
+	s.number++
+	w.acquire = true
+	return &drover.Acquire{Session: s.id, Max: min(free, protocol.MaxLeases), Number: s.number}
+}
+
+// answered ends an acquire. Its leases are started, or given back at once where
+// that is not possible any more.
+func (w *Worker) answered(s *session, a *drover.Acquire, leases []drover.Lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acquire = false
+	s.acquired = a.Number // also of a lost answer: a renewal that does not name its leases gives them back
+	free := w.cfg.Slots - w.live - w.stuck
+	for _, l := range leases {
+		h := drover.Held{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion}
+		if _, twice := w.runs[h]; twice {
+			continue
+		}
+		if w.draining || s.lost || free <= 0 {
+			w.put(s, h, drover.Outcome{Status: drover.OutcomeReleased})
+			continue
+		}
+		free--
+		w.start(s, l)
+	}
+	wake(w.acquireWake)
+	wake(w.idleWake)
+}
+
+// takeTasks waits for leases with a long poll whenever slots are free and no
+// report is under way, which would ask by itself.
+func (w *Worker) takeTasks(ctx context.Context) {
+	row := &trouble{log: w.log, what: "acquire"}
+	empty := 0
+	for ctx.Err() == nil {
+		w.mu.Lock()
+		var a *drover.Acquire
+		if len(w.queue)+len(w.inFlight) == 0 {
+			a = w.ask()
+		}
+		s := w.session
+		w.mu.Unlock()
+		if a == nil {
+			sleep(ctx, time.Hour, w.acquireWake)
+			continue
+		}
+		a.Wait = protocol.MaxWait
+		began := time.Now()
+		leases, err := w.poll(ctx, s, *a)
+		w.answered(s, a, leases)
+		var delay time.Duration
+		switch {
+		case err == nil && len(leases) > 0:
+			row.over()
+			empty = 0
+		case err == nil:
+			row.over()
+			empty++
+			if time.Since(began) < time.Second { // a server that does not wait is not asked in a circle
+				delay = min(pause(empty, nil), time.Second)
+			}
+		case ctx.Err() != nil || s.ctx.Err() != nil:
+		default:
+			if errors.Is(err, drover.ErrNotFound) {
+				wake(w.renewWake) // the renewal finds out whether the session is lost
+			}
+			row.failed(err)
+			delay = pause(row.n-1, err)
+		}
+		if delay > 0 {
+			sleep(ctx, delay, s.ctx.Done())
+		}
+	}
+}
+
+// poll acquires, until the session is lost or ctx ends.
+func (w *Worker) poll(ctx context.Context, s *session, a drover.Acquire) ([]drover.Lease, error) {
+	ctx, done := context.WithTimeout(ctx, a.Wait.Std()+15*time.Second)
+	defer done()
+	defer context.AfterFunc(s.ctx, done)()
+	return w.conn.Acquire(ctx, a)
+}

@@ -1,0 +1,170 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/drover-dev/drover"
+)
+
+// run is one attempt under way.
+type run struct {
+	w        *Worker
+	s        *session
+	held     drover.Held
+	task     *Task
+	timeout  time.Duration
+	ctx      context.Context // the handler's; its cause says why it ended
+	cancel   context.CancelCauseFunc
+	reporter *reporter
+
+	over bool // by Worker.mu: the outcome is decided, or not ours to tell any more
+
+	mu        sync.Mutex
+	artifacts []drover.ArtifactID
+}
+
+// start runs a lease. The lock is held.
+func (w *Worker) start(s *session, l drover.Lease) {
+	r := &run{w: w, s: s, held: drover.Held{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion}, timeout: l.Timeout.Std()}
+	// The handler outlives the session's context: losing it cancels with a cause.
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.ctx))
+	r.ctx, r.cancel = ctx, cancel
+	r.task = &Task{Lease: l, run: r}
+	r.reporter = newReporter(w, r)
+	r.task.log = slog.New(r.reporter.handler())
+	h := w.handlers[l.Kind]
+	w.runs[r.held] = r
+	w.live++
+	go w.supervise(r, h)
+}
+
+// supervise runs the handler to its end, or gives it up when it does not come
+// to one after its context has.
+func (w *Worker) supervise(r *run, h Handler) {
+	if r.timeout > 0 {
+		ctx, done := context.WithTimeout(r.ctx, r.timeout)
+		defer done()
+		r.ctx = ctx
+	}
+	defer r.cancel(nil)
+	ended := make(chan drover.Outcome, 1)
+	go func() {
+		var o drover.Outcome
+		defer func() { // also when the handler ends its goroutine
+			if o.Status == "" {
+				o = drover.Outcome{Status: drover.OutcomeFailed, Error: &drover.Failure{Class: drover.ClassPanic, Message: "the handler ended its goroutine with runtime.Goexit"}}
+			}
+			ended <- o
+		}()
+		o = r.handle(h)
+	}()
+	select {
+	case o := <-ended:
+		w.finish(r, o)
+		return
+	case <-r.ctx.Done():
+	}
+	t := time.NewTimer(w.cfg.CancelGrace)
+	defer t.Stop()
+	select {
+	case o := <-ended:
+		w.finish(r, o)
+	case <-t.C:
+		w.giveUp(r)
+		o := <-ended
+		w.mu.Lock()
+		w.stuck--
+		w.mu.Unlock()
+		wake(w.acquireWake)
+		w.log.Warn("handler returned after its task was given up", "task", r.held.TaskID, "kind", r.task.Kind, "outcome", o.Status)
+	}
+}
+
+// handle calls the handler and says how it went.
+func (r *run) handle(h Handler) (o drover.Outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			stack := debug.Stack()
+			o = drover.Outcome{Status: drover.OutcomeFailed, Error: &drover.Failure{
+				Class: drover.ClassPanic, Message: cut("panic: "+describe(p), maxMessage), Stack: cut(string(stack), maxStack),
+			}}
+			r.w.log.Error("handler panicked", "task", r.held.TaskID, "kind", r.task.Kind, "panic", o.Error.Message)
+		}
+		if context.Cause(r.ctx) == ErrCancelled { // whatever the handler says: it may just have stopped
+			o = drover.Outcome{Status: drover.OutcomeCancelled}
+		}
+	}()
+	if h == nil {
+		return outcomeOf(TypedError("no_handler", fmt.Errorf("%s", r.w.unknownKind(r.task.Kind))), nil, 0)
+	}
+	result, err := h(r.ctx, r.task)
+	if err != nil {
+		return outcomeOf(err, context.Cause(r.ctx), r.timeout)
+	}
+	out, err := encode(result)
+	if err != nil {
+		return outcomeOf(Permanent(TypedError("bad_result", err)), nil, 0)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return drover.Outcome{Status: drover.OutcomeSucceeded, Output: out, Artifacts: r.artifacts}
+}
+
+// describe writes what a handler panicked with; printing it may panic too.
+func describe(p any) (s string) {
+	defer func() {
+		if recover() != nil {
+			s = fmt.Sprintf("a %T that cannot be printed", p)
+		}
+	}()
+	return fmt.Sprint(p)
+}
+
+func (r *run) saved(id drover.ArtifactID) {
+	r.mu.Lock()
+	r.artifacts = append(r.artifacts, id)
+	r.mu.Unlock()
+}
+
+// finish frees the slot and queues the outcome, unless the lease is lost.
+func (w *Worker) finish(r *run, o drover.Outcome) {
+	r.reporter.close()
+	w.mu.Lock()
+	w.live--
+	w.decide(r, o)
+	w.mu.Unlock()
+}
+
+// decide queues the one outcome of an attempt. The lock is held.
+func (w *Worker) decide(r *run, o drover.Outcome) {
+	if !r.over {
+		r.over = true
+		delete(w.runs, r.held)
+		w.put(r.s, r.held, o)
+	} else {
+		wake(w.acquireWake)
+	}
+	wake(w.idleWake)
+}
+
+// giveUp reports an attempt whose handler does not return. The handler keeps
+// its slot.
+func (w *Worker) giveUp(r *run) {
+	cause := context.Cause(r.ctx)
+	o := outcomeOf(fmt.Errorf("the handler did not return within %s of its context's end (%w)", w.cfg.CancelGrace, cause), cause, r.timeout)
+	if cause == ErrCancelled {
+		o = drover.Outcome{Status: drover.OutcomeCancelled}
+	}
+	w.log.Error("handler ignores that its context has ended; its slot stays taken", "task", r.held.TaskID, "kind", r.task.Kind, "cause", cause)
+	r.reporter.close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.live--
+	w.stuck++
+	w.decide(r, o)
+}
