@@ -86,7 +86,7 @@ const (
 // Text is a statement written once. Its words in braces differ by database:
 //
 //	{from} {using} {rows}  the rows of a batch (nothing, or one row, on SQLite, where a batch runs row by row)
-//	{name}                 the batch column of that name
+//	{name}                 the batch column of that name (never confused with a table's: i.c_name)
 //	{for …}                a row lock (nothing on SQLite, which has one writer)
 //	{pg:…} {lite:…}        words for one database only
 //
@@ -139,7 +139,7 @@ func (t *Text) compile(d Dialect) string {
 	for i, c := range t.cols {
 		index[c.name] = i + 1
 		arrays = append(arrays, fmt.Sprintf("$%d::%s[]", i+1, c.typ))
-		names = append(names, c.name)
+		names = append(names, "c_"+c.name)
 	}
 	rows := ""
 	if len(t.cols) > 0 {
@@ -169,7 +169,7 @@ func (t *Text) compile(d Dialect) string {
 		case body == "using":
 			return pick(d == PostgreSQL, "USING "+rows, "")
 		case index[body] > 0:
-			return pick(d == PostgreSQL, "i."+body, fmt.Sprintf("?%d", index[body]))
+			return pick(d == PostgreSQL, "i.c_"+body, fmt.Sprintf("?%d", index[body]))
 		}
 		panic(fmt.Sprintf("statement %s: unknown word %s", t.Name, w))
 	})

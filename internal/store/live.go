@@ -1,0 +1,362 @@
+package store
+
+import (
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store/driver"
+)
+
+// The tables a live task stands in share their first columns; each statement
+// below moves whole rows.
+const (
+	liveCols  = "task_id, job_id, node, idx, queue, lane, class, generation, attempt, losses, lease_version, events, due_at, waits"
+	liveDecl  = "task_id uuid, job_id uuid, node int, idx int, queue int, lane int, class smallint, generation int, attempt int, losses int, lease_version int, events int, due_at bigint, waits bytea"
+	liveWords = "{task_id}, {job_id}, {node}, {idx}, {queue}, {lane}, {class}, {generation}, {attempt}, {losses}, {lease_version}, {events}, {due_at}, {waits}"
+)
+
+var (
+	insertPending = driver.New("insert pending", liveDecl+", unmet int, since bigint",
+		"INSERT INTO task_pending ("+liveCols+", unmet, since) SELECT "+liveWords+", {unmet}, {since} {from}")
+	insertReady = driver.New("insert ready", liveDecl+", ready_at bigint, since bigint",
+		"INSERT INTO task_ready ("+liveCols+", ready_at, since) SELECT "+liveWords+", {ready_at}, {since} {from}")
+	insertQueued = driver.New("insert queued", liveDecl+", ready_at bigint, queued_at bigint",
+		"INSERT INTO task_queued ("+liveCols+", ready_at, queued_at) SELECT "+liveWords+", {ready_at}, {queued_at} {from}")
+	insertDelayed = driver.New("insert delayed", liveDecl+", status smallint, since bigint",
+		"INSERT INTO task_delayed ("+liveCols+", status, since) SELECT "+liveWords+", {status}, {since} {from}")
+	insertRunning = driver.New("insert running", liveDecl+", ready_at bigint, queued_at bigint, claimed_at bigint, session_id bigint, acquire_no bigint",
+		"INSERT INTO task_running ("+liveCols+", ready_at, queued_at, claimed_at, session_id, acquire_no) SELECT "+liveWords+", {ready_at}, {queued_at}, {claimed_at}, {session_id}, {acquire_no} {from}")
+)
+
+// InsertLive stores live tasks, each in the table of its status.
+func InsertLive(tasks []lifecycle.Task) []Stmt {
+	var pending, ready, queued, delayed []lifecycle.Task
+	for _, t := range tasks {
+		switch {
+		case t.Status == drover.Ready:
+			ready = append(ready, t)
+		case t.Status == drover.Queued:
+			queued = append(queued, t)
+		case t.Status == drover.RetryWait, t.Status == drover.Pending && t.Unmet == 0 && t.DueAt > 0 && t.Index >= 0:
+			delayed = append(delayed, t)
+		case t.Status == drover.Pending:
+			pending = append(pending, t)
+		default:
+			panic("no live table for a task that is " + t.Status.String())
+		}
+	}
+	return []Stmt{
+		{Text: insertPending, Cols: append(columns(pending), col(pending, func(t *lifecycle.Task) int32 { return t.Unmet }), since(pending))},
+		{Text: insertDelayed, Cols: append(columns(delayed), col(delayed, func(t *lifecycle.Task) int16 { return int16(t.Status) }), since(delayed))},
+		{Text: insertReady, Cols: append(columns(ready), col(ready, func(t *lifecycle.Task) int64 { return int64(t.ReadyAt) }), since(ready))},
+		{Text: insertQueued, Cols: append(columns(queued), col(queued, func(t *lifecycle.Task) int64 { return int64(t.ReadyAt) }),
+			col(queued, func(t *lifecycle.Task) int64 { return int64(t.QueuedAt) }))},
+	}
+}
+
+func since(tasks []lifecycle.Task) any {
+	return col(tasks, func(t *lifecycle.Task) int64 { return int64(t.Since) })
+}
+
+// col makes a column of a batch.
+func col[R, V any](rows []R, get func(*R) V) []V {
+	c := make([]V, len(rows))
+	for i := range rows {
+		c[i] = get(&rows[i])
+	}
+	return c
+}
+
+func columns(tasks []lifecycle.Task) []any {
+	type t = lifecycle.Task
+	return []any{
+		col(tasks, func(x *t) [16]byte { return [16]byte(x.ID) }),
+		col(tasks, func(x *t) [16]byte { return [16]byte(x.Job) }),
+		col(tasks, func(x *t) int32 { return x.Node }),
+		col(tasks, func(x *t) int32 { return x.Index }),
+		col(tasks, func(x *t) int32 { return x.Queue }),
+		col(tasks, func(x *t) int32 { return x.Lane }),
+		col(tasks, func(x *t) int16 { return int16(x.Class) }),
+		col(tasks, func(x *t) int32 { return x.Generation }),
+		col(tasks, func(x *t) int32 { return x.Attempt }),
+		col(tasks, func(x *t) int32 { return x.Losses }),
+		col(tasks, func(x *t) int32 { return x.LeaseVersion }),
+		col(tasks, func(x *t) int32 { return x.Events }),
+		col(tasks, func(x *t) int64 { return int64(x.DueAt) }),
+		col(tasks, func(x *t) []byte { return x.Waits.Encode() }),
+	}
+}
+
+// scanLive reads the shared columns and what follows them.
+func scanLive(r driver.Row, t *lifecycle.Task, more ...any) error {
+	var waits []byte
+	dest := append([]any{(*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class),
+		&t.Generation, &t.Attempt, &t.Losses, &t.LeaseVersion, &t.Events, (*int64)(&t.DueAt), &waits}, more...)
+	if err := r.Scan(dest...); err != nil {
+		return err
+	}
+	t.Waits = lifecycle.DecodeWaits(waits)
+	return nil
+}
+
+func scanPending(r driver.Row) (t lifecycle.Task, err error) {
+	t.Status = drover.Pending
+	err = scanLive(r, &t, &t.Unmet, (*int64)(&t.Since))
+	return t, err
+}
+
+func scanReady(r driver.Row) (t lifecycle.Task, err error) {
+	t.Status = drover.Ready
+	err = scanLive(r, &t, (*int64)(&t.ReadyAt), (*int64)(&t.Since))
+	return t, err
+}
+
+func scanQueued(r driver.Row) (t lifecycle.Task, err error) {
+	t.Status = drover.Queued
+	err = scanLive(r, &t, (*int64)(&t.ReadyAt), (*int64)(&t.QueuedAt))
+	t.Since = t.QueuedAt
+	return t, err
+}
+
+func scanRunning(r driver.Row) (t lifecycle.Task, err error) {
+	t.Status = drover.Running
+	err = scanLive(r, &t, (*int64)(&t.ReadyAt), (*int64)(&t.QueuedAt), (*int64)(&t.ClaimedAt), &t.Session, &t.Acquire)
+	// The bulk claim moves the row in SQL and folds nothing: the wait in the queue is folded here.
+	t.Since = t.ClaimedAt
+	if t.ClaimedAt > t.QueuedAt {
+		t.Waits[lifecycle.WaitHandoff] += int64(t.ClaimedAt - t.QueuedAt)
+	}
+	return t, err
+}
+
+func scanDelayed(r driver.Row) (t lifecycle.Task, err error) {
+	var status int16
+	err = scanLive(r, &t, &status, (*int64)(&t.Since))
+	t.Status = drover.Status(status)
+	return t, err
+}
+
+const (
+	pendingCols = liveCols + ", unmet, since"
+	readyCols   = liveCols + ", ready_at, since"
+	queuedCols  = liveCols + ", ready_at, queued_at"
+	runningCols = liveCols + ", ready_at, queued_at, claimed_at, session_id, acquire_no"
+	delayedCols = liveCols + ", status, since"
+)
+
+// into appends each row a statement returns.
+func into[T any](to *[]T, scan func(driver.Row) (T, error)) func(driver.Row) error {
+	return func(r driver.Row) error {
+		v, err := scan(r)
+		if err == nil {
+			*to = append(*to, v)
+		}
+		return err
+	}
+}
+
+var takeRunning = driver.New("take running", "task_id uuid, lease_version int, session_id bigint",
+	"DELETE FROM task_running {using} WHERE task_id = {task_id} AND lease_version = {lease_version} AND session_id = {session_id} RETURNING "+runningCols)
+
+// Lease names a row of task_running by its fence.
+type Lease struct {
+	Task    drover.TaskID
+	Version int32
+	Session int64
+}
+
+// TakeRunning removes the rows whose fence holds and returns them in taken. The
+// leases must be sorted by task: unsorted ones deadlock.
+func TakeRunning(leases []Lease, taken *[]lifecycle.Task) Stmt {
+	return Stmt{Text: takeRunning, Cols: []any{
+		col(leases, func(l *Lease) [16]byte { return [16]byte(l.Task) }),
+		col(leases, func(l *Lease) int32 { return l.Version }),
+		col(leases, func(l *Lease) int64 { return l.Session }),
+	}, Scan: into(taken, scanRunning)}
+}
+
+// Key names a row of task_pending, or with Index −2 every row of a node.
+type Key struct {
+	Job         drover.JobID
+	Node, Index int32
+}
+
+var (
+	lockPending = driver.New("lock pending", "job_id uuid, node int, idx int",
+		"SELECT "+qualify("p", pendingCols)+" FROM {rows} JOIN task_pending p ON p.job_id = {job_id} AND p.node = {node} AND p.idx = {idx} {for update of p}")
+	lockPendingNode = driver.New("lock pending of a node", "job_id uuid, node int",
+		"SELECT "+qualify("p", pendingCols)+" FROM {rows} JOIN task_pending p ON p.job_id = {job_id} AND p.node = {node} ORDER BY p.idx {for update of p}")
+	updateUnmet = driver.New("update unmet", "job_id uuid, node int, idx int, unmet int",
+		"UPDATE task_pending SET unmet = {unmet} {from} WHERE task_pending.job_id = {job_id} AND task_pending.node = {node} AND task_pending.idx = {idx}")
+	deletePending = driver.New("delete pending", "job_id uuid, node int, idx int",
+		"DELETE FROM task_pending {using} WHERE task_pending.job_id = {job_id} AND task_pending.node = {node} AND task_pending.idx = {idx}")
+)
+
+func keyCols(keys []Key) []any {
+	return []any{
+		col(keys, func(k *Key) [16]byte { return [16]byte(k.Job) }),
+		col(keys, func(k *Key) int32 { return k.Node }),
+		col(keys, func(k *Key) int32 { return k.Index }),
+	}
+}
+
+// LockPending locks and reads the rows named; the keys must be sorted. A key
+// with Index −2 reads every row of its node.
+func LockPending(keys []Key, rows *[]lifecycle.Task) []Stmt {
+	var single, whole []Key
+	for _, k := range keys {
+		if k.Index == -2 {
+			whole = append(whole, k)
+		} else {
+			single = append(single, k)
+		}
+	}
+	return []Stmt{
+		{Text: lockPendingNode, Cols: keyCols(whole)[:2], Scan: into(rows, scanPending)},
+		{Text: lockPending, Cols: keyCols(single), Scan: into(rows, scanPending)},
+	}
+}
+
+// UpdateUnmet stores the counters of rows that stay PENDING.
+func UpdateUnmet(rows []lifecycle.Task, changed *int64) Stmt {
+	return Stmt{Text: updateUnmet, Cols: append(keyCols(keysOf(rows)), col(rows, func(t *lifecycle.Task) int32 { return t.Unmet })), Affected: changed}
+}
+
+// DeletePending removes rows that moved on.
+func DeletePending(rows []lifecycle.Task, deleted *int64) Stmt {
+	return Stmt{Text: deletePending, Cols: keyCols(keysOf(rows)), Affected: deleted}
+}
+
+func keysOf(rows []lifecycle.Task) []Key {
+	return col(rows, func(t *lifecycle.Task) Key { return Key{t.Job, t.Node, t.Index} })
+}
+
+// take is a DELETE of a bounded number of rows. PostgreSQL finds them by ctid:
+// an IN over a sub-select with LIMIT and a row lock may be planned as a join
+// that runs the sub-select again and again.
+func take(table, key, where, order, limit, lock, returning string) string {
+	sel := func(what, lock string) string {
+		return "SELECT " + what + " FROM " + table + " WHERE " + where + " ORDER BY " + order + " LIMIT " + limit + " " + lock
+	}
+	return "DELETE FROM " + table + " WHERE {pg:ctid = ANY(ARRAY(" + sel("ctid", lock) + "))}{lite:(" + key + ") IN (" + sel(key, "") + ")} RETURNING " + returning
+}
+
+// qualify puts a table's alias before each column of a list.
+func qualify(alias, cols string) string {
+	out := []byte(alias + ".")
+	for i := range len(cols) {
+		out = append(out, cols[i])
+		if cols[i] == ' ' {
+			out = append(out, alias+"."...)
+		}
+	}
+	return string(out)
+}
+
+// The rows of one job in each live table, locked. One pass takes at most $2.
+var (
+	takeJobPending = driver.New("take a job's pending", "", take("task_pending", "job_id, node, idx", "job_id = $1", "node, idx", "$2", "FOR UPDATE", pendingCols))
+	takeJobReady   = driver.New("take a job's ready", "", take("task_ready", "queue, class, lane, due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", readyCols))
+	takeJobQueued  = driver.New("take a job's queued", "", take("task_queued", "queue, class, lane, due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", queuedCols))
+	takeJobDelayed = driver.New("take a job's delayed", "", take("task_delayed", "due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", delayedCols))
+	takeJobRunning = driver.New("take a job's running", "", take("task_running", "task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", runningCols))
+	lockJobQueued  = driver.New("lock a job's queued", "", "SELECT "+queuedCols+" FROM task_queued WHERE job_id = $1 LIMIT $2 {for update}")
+)
+
+// TakeJobLive removes up to n rows of the job from each table but task_running.
+func TakeJobLive(job drover.JobID, n int, rows *[]lifecycle.Task) []Stmt {
+	a := []any{[16]byte(job), int64(n)}
+	return []Stmt{
+		{Text: takeJobPending, Args: a, Scan: into(rows, scanPending)},
+		{Text: takeJobReady, Args: a, Scan: into(rows, scanReady)},
+		{Text: takeJobDelayed, Args: a, Scan: into(rows, scanDelayed)},
+		{Text: takeJobQueued, Args: a, Scan: into(rows, scanQueued)},
+	}
+}
+
+// TakeJobQueued removes up to n of the job's queued rows.
+func TakeJobQueued(job drover.JobID, n int, rows *[]lifecycle.Task) Stmt {
+	return Stmt{Text: takeJobQueued, Args: []any{[16]byte(job), int64(n)}, Scan: into(rows, scanQueued)}
+}
+
+// TakeJobReady removes up to n of the job's ready rows.
+func TakeJobReady(job drover.JobID, n int, rows *[]lifecycle.Task) Stmt {
+	return Stmt{Text: takeJobReady, Args: []any{[16]byte(job), int64(n)}, Scan: into(rows, scanReady)}
+}
+
+// TakeJobRunning removes up to n of the job's running rows.
+func TakeJobRunning(job drover.JobID, n int, rows *[]lifecycle.Task) Stmt {
+	return Stmt{Text: takeJobRunning, Args: []any{[16]byte(job), int64(n)}, Scan: into(rows, scanRunning)}
+}
+
+// LockJobQueued locks up to n of the job's queued rows, which waits for claims in flight.
+func LockJobQueued(job drover.JobID, n int, rows *[]lifecycle.Task) Stmt {
+	return Stmt{Text: lockJobQueued, Args: []any{[16]byte(job), int64(n)}, Scan: into(rows, scanQueued)}
+}
+
+// The row of a job of one task, wherever it stands. Its event counter passes to
+// job_live when that is made.
+var (
+	disownPending = driver.New("disown pending", "", "UPDATE task_pending SET events = 0 WHERE job_id = $1 AND events > 0 RETURNING "+pendingCols)
+	disownReady   = driver.New("disown ready", "", "UPDATE task_ready SET events = 0 WHERE job_id = $1 AND events > 0 RETURNING "+readyCols)
+	disownQueued  = driver.New("disown queued", "", "UPDATE task_queued SET events = 0 WHERE job_id = $1 AND events > 0 RETURNING "+queuedCols)
+	disownDelayed = driver.New("disown delayed", "", "UPDATE task_delayed SET events = 0 WHERE job_id = $1 AND events > 0 RETURNING "+delayedCols)
+	disownRunning = driver.New("disown running", "", "UPDATE task_running SET events = 0 WHERE job_id = $1 AND events > 0 RETURNING "+runningCols)
+	soloEvents    = driver.New("events of a job of one task", "", "SELECT events FROM task_pending WHERE job_id = $1 UNION ALL SELECT events FROM task_ready WHERE job_id = $1 UNION ALL SELECT events FROM task_queued WHERE job_id = $1 UNION ALL SELECT events FROM task_delayed WHERE job_id = $1 UNION ALL SELECT events FROM task_running WHERE job_id = $1")
+)
+
+// SoloEvents reads the event counters that live rows of the job carry, without a lock.
+func SoloEvents(job drover.JobID, events *[]int32) Stmt {
+	return Stmt{Text: soloEvents, Args: []any{[16]byte(job)}, Scan: into(events, func(r driver.Row) (n int32, err error) { err = r.Scan(&n); return n, err })}
+}
+
+// Disown locks the one live row of a job of one task and sets its event counter
+// to 0; rows are returned as they are after that.
+func Disown(job drover.JobID, rows *[]lifecycle.Task) []Stmt {
+	a := []any{[16]byte(job)}
+	return []Stmt{
+		{Text: disownQueued, Args: a, Scan: into(rows, scanQueued)},
+		{Text: disownRunning, Args: a, Scan: into(rows, scanRunning)},
+		{Text: disownDelayed, Args: a, Scan: into(rows, scanDelayed)},
+		{Text: disownReady, Args: a, Scan: into(rows, scanReady)},
+		{Text: disownPending, Args: a, Scan: into(rows, scanPending)},
+	}
+}
+
+// What the loops take.
+var (
+	takeDue     = driver.New("take due", "", take("task_delayed", "due_at, task_id", "due_at <= $1", "due_at, task_id", "$2", "FOR UPDATE SKIP LOCKED", delayedCols))
+	takeReady   = driver.New("take ready", "", take("task_ready", "queue, class, lane, due_at, task_id", "lane <> 0", "queue, class, lane, due_at, task_id", "$1", "FOR UPDATE SKIP LOCKED", readyCols))
+	takeSession = driver.New("take a session's running", "", take("task_running", "task_id", "session_id = $1", "task_id", "$2", "FOR UPDATE", runningCols))
+)
+
+// TakeDue removes up to n delayed rows whose time has come.
+func TakeDue(now lifecycle.Instant, n int, rows *[]lifecycle.Task) Stmt {
+	return Stmt{Text: takeDue, Args: []any{int64(now), int64(n)}, Scan: into(rows, scanDelayed)}
+}
+
+// TakeReady removes up to n READY rows that are not held.
+func TakeReady(n int, rows *[]lifecycle.Task) Stmt {
+	return Stmt{Text: takeReady, Args: []any{int64(n)}, Scan: into(rows, scanReady)}
+}
+
+// TakeSession removes up to n running rows of a session.
+func TakeSession(session int64, n int, rows *[]lifecycle.Task) Stmt {
+	return Stmt{Text: takeSession, Args: []any{session, int64(n)}, Scan: into(rows, scanRunning)}
+}
+
+var sessionRunning = driver.New("a session's running", "", "SELECT task_id, lease_version, acquire_no FROM task_running WHERE session_id = $1 ORDER BY task_id")
+
+// SessionLease is one lease of a session.
+type SessionLease struct {
+	Lease
+	Acquire int64
+}
+
+// SessionLeases reads what a session holds.
+func SessionLeases(session int64, rows *[]SessionLease) Stmt {
+	return Stmt{Text: sessionRunning, Args: []any{session}, Scan: into(rows, func(r driver.Row) (l SessionLease, err error) {
+		l.Session = session
+		err = r.Scan((*[16]byte)(&l.Task), &l.Version, &l.Acquire)
+		return l, err
+	})}
+}

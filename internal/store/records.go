@@ -1,0 +1,280 @@
+package store
+
+import (
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store/driver"
+)
+
+type instant = lifecycle.Instant
+
+// JobRow is a row of jobs.
+type JobRow struct {
+	ID          drover.JobID
+	Tenant      int32
+	Pipeline    int32
+	Kind        string
+	Class       drover.Class
+	Creator     string
+	Labels      []byte
+	Input       []byte
+	Trace       string
+	DueAt       instant
+	ExpiresAt   instant
+	CreatedAt   instant
+	Fingerprint []byte
+}
+
+// TaskRow is a row of tasks.
+type TaskRow struct {
+	ID          drover.TaskID
+	Job         drover.JobID
+	Tenant      int32
+	Node, Index int32
+	Pipeline    int32
+	Queue, Lane int32
+	Class       drover.Class
+	Kind        string
+	Input       []byte
+	Policy      []byte
+	Trace       string
+	CreatedAt   instant
+}
+
+// JobLive is a row of job_live.
+type JobLive struct {
+	Job        drover.JobID
+	Tenant     int32
+	Run        int32
+	Graph      int32
+	Events     int64
+	Total      int32
+	Open       int32
+	Succeeded  int32
+	Failed     int32
+	Cancelled  int32
+	Skipped    int32
+	Paused     bool
+	Cancelling Cause
+}
+
+// Cause says why a job's tasks are being ended; it is stored, never renumber.
+type Cause int16
+
+// The causes.
+const (
+	CauseUser     Cause = 1 // somebody cancelled the job
+	CauseFailFast Cause = 2 // a task failed
+	CauseExpired  Cause = 3 // expires_at passed
+)
+
+// JobFinal is a row of job_final.
+type JobFinal struct {
+	Job                                   drover.JobID
+	Run                                   int32
+	Tenant                                int32
+	Status                                drover.Status
+	Events                                int64
+	Total                                 int32
+	Succeeded, Failed, Cancelled, Skipped int32
+	FinishedAt                            instant
+}
+
+// FinalRow is a row of task_final.
+type FinalRow struct {
+	Task   lifecycle.Task
+	Tenant int32
+	At     instant
+	Output []byte
+	Error  []byte
+}
+
+// AttemptRow is a row of attempts.
+type AttemptRow struct {
+	Task    lifecycle.Task // as it was while running
+	At      instant
+	Outcome string
+	Status  drover.Status // of the task after it
+	Error   []byte
+}
+
+// EventRow is a row of events.
+type EventRow struct {
+	Job  drover.JobID
+	Seq  int64
+	Type drover.EventType
+	At   instant
+	Task drover.TaskID
+	Data []byte
+}
+
+var (
+	insertJobs = driver.New("insert jobs", "id uuid, tenant int, pipeline int, kind text, class smallint, creator text, labels bytea, input bytea, trace text, due_at bigint, expires_at bigint, created_at bigint, fingerprint bytea",
+		"INSERT INTO jobs (id, tenant, pipeline, kind, class, creator, labels, input, trace, due_at, expires_at, created_at, fingerprint) SELECT {id}, {tenant}, {pipeline}, {kind}, {class}, {creator}, {labels}, {input}, {trace}, {due_at}, {expires_at}, {created_at}, {fingerprint} {from}")
+	insertTasks = driver.New("insert tasks", "id uuid, job_id uuid, tenant int, node int, idx int, pipeline int, queue int, lane int, class smallint, kind text, input bytea, policy bytea, trace text, created_at bigint",
+		"INSERT INTO tasks (id, job_id, tenant, node, idx, pipeline, queue, lane, class, kind, input, policy, trace, created_at) SELECT {id}, {job_id}, {tenant}, {node}, {idx}, {pipeline}, {queue}, {lane}, {class}, {kind}, {input}, {policy}, {trace}, {created_at} {from}")
+	insertJobLive = driver.New("insert job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint",
+		"INSERT INTO job_live (job_id, tenant, run, graph, events, total, open, succeeded, failed, cancelled, skipped, paused, cancelling) SELECT {job_id}, {tenant}, {run}, {graph}, {events}, {total}, {open}, {succeeded}, {failed}, {cancelled}, {skipped}, {paused}, {cancelling} {from}")
+	updateJobLive = driver.New("update job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint",
+		"UPDATE job_live SET run = {run}, graph = {graph}, events = {events}, total = {total}, open = {open}, succeeded = {succeeded}, failed = {failed}, cancelled = {cancelled}, skipped = {skipped}, paused = {paused}, cancelling = {cancelling} {from} WHERE job_id = {job_id} AND tenant = {tenant}")
+	lockJobLive = driver.New("lock job_live", "id uuid",
+		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling FROM {rows} JOIN job_live j ON j.job_id = {id} {for no key update of j}")
+	readJobGraph   = driver.New("read graph versions", "id uuid", "SELECT j.job_id, j.graph FROM {rows} JOIN job_live j ON j.job_id = {id}")
+	deleteJobLive  = driver.New("delete job_live", "id uuid", "DELETE FROM job_live {using} WHERE job_id = {id}")
+	deleteHolds    = driver.New("delete holds", "id uuid", "DELETE FROM job_holds {using} WHERE job_id = {id}")
+	insertJobFinal = driver.New("insert job_final", "job_id uuid, run int, tenant int, status smallint, events bigint, total int, succeeded int, failed int, cancelled int, skipped int, finished_at bigint",
+		"INSERT INTO job_final (job_id, run, tenant, status, events, total, succeeded, failed, cancelled, skipped, finished_at) SELECT {job_id}, {run}, {tenant}, {status}, {events}, {total}, {succeeded}, {failed}, {cancelled}, {skipped}, {finished_at} {from}")
+	insertFinal = driver.New("insert task_final", "task_id uuid, generation int, job_id uuid, tenant int, status smallint, attempt int, losses int, lease_version int, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, finished_at bigint, waits bytea, output bytea, error bytea",
+		"INSERT INTO task_final (task_id, generation, job_id, tenant, status, attempt, losses, lease_version, session_id, ready_at, queued_at, claimed_at, finished_at, waits, output, error) SELECT {task_id}, {generation}, {job_id}, {tenant}, {status}, {attempt}, {losses}, {lease_version}, {session_id}, {ready_at}, {queued_at}, {claimed_at}, {finished_at}, {waits}, {output}, {error} {from}")
+	insertAttempts = driver.New("insert attempts", "task_id uuid, lease_version int, generation int, n int, job_id uuid, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, ended_at bigint, outcome text, status smallint, error bytea",
+		"INSERT INTO attempts (task_id, lease_version, generation, n, job_id, session_id, ready_at, queued_at, claimed_at, ended_at, outcome, status, error) SELECT {task_id}, {lease_version}, {generation}, {n}, {job_id}, {session_id}, {ready_at}, {queued_at}, {claimed_at}, {ended_at}, {outcome}, {status}, {error} {from}")
+	insertEvents = driver.New("insert events", "job_id uuid, seq bigint, type text, at bigint, task_id uuid, data bytea",
+		"INSERT INTO events (job_id, seq, type, at, task_id, data) SELECT {job_id}, {seq}, {type}, {at}, {task_id}, {data} {from}")
+	insertTimers = driver.New("insert job timers", "at bigint, job_id uuid", "INSERT INTO job_timers (at, job_id) SELECT {at}, {job_id} {from}")
+	insertInputs = driver.New("insert task_inputs", "task_id uuid, generation int, input bytea", "INSERT INTO task_inputs (task_id, generation, input) SELECT {task_id}, {generation}, {input} {from}")
+)
+
+// InsertJobs stores new jobs.
+func InsertJobs(rows []JobRow) Stmt {
+	type r = JobRow
+	return Stmt{Text: insertJobs, Cols: []any{
+		col(rows, func(x *r) [16]byte { return [16]byte(x.ID) }), col(rows, func(x *r) int32 { return x.Tenant }), col(rows, func(x *r) int32 { return x.Pipeline }),
+		col(rows, func(x *r) string { return x.Kind }), col(rows, func(x *r) int16 { return int16(x.Class) }), col(rows, func(x *r) string { return x.Creator }),
+		col(rows, func(x *r) []byte { return some(x.Labels) }), col(rows, func(x *r) []byte { return some(x.Input) }), col(rows, func(x *r) string { return x.Trace }),
+		col(rows, func(x *r) int64 { return int64(x.DueAt) }), col(rows, func(x *r) int64 { return int64(x.ExpiresAt) }), col(rows, func(x *r) int64 { return int64(x.CreatedAt) }),
+		col(rows, func(x *r) []byte { return some(x.Fingerprint) }),
+	}}
+}
+
+// some makes nil an empty value: no column of the schema is NULL.
+func some(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// InsertTasks stores new tasks.
+func InsertTasks(rows []TaskRow) Stmt {
+	type r = TaskRow
+	return Stmt{Text: insertTasks, Cols: []any{
+		col(rows, func(x *r) [16]byte { return [16]byte(x.ID) }), col(rows, func(x *r) [16]byte { return [16]byte(x.Job) }), col(rows, func(x *r) int32 { return x.Tenant }),
+		col(rows, func(x *r) int32 { return x.Node }), col(rows, func(x *r) int32 { return x.Index }), col(rows, func(x *r) int32 { return x.Pipeline }),
+		col(rows, func(x *r) int32 { return x.Queue }), col(rows, func(x *r) int32 { return x.Lane }), col(rows, func(x *r) int16 { return int16(x.Class) }),
+		col(rows, func(x *r) string { return x.Kind }), col(rows, func(x *r) []byte { return some(x.Input) }), col(rows, func(x *r) []byte { return some(x.Policy) }),
+		col(rows, func(x *r) string { return x.Trace }), col(rows, func(x *r) int64 { return int64(x.CreatedAt) }),
+	}}
+}
+
+func jobLiveCols(rows []JobLive) []any {
+	type r = JobLive
+	return []any{
+		col(rows, func(x *r) [16]byte { return [16]byte(x.Job) }), col(rows, func(x *r) int32 { return x.Tenant }), col(rows, func(x *r) int32 { return x.Run }),
+		col(rows, func(x *r) int32 { return x.Graph }), col(rows, func(x *r) int64 { return x.Events }), col(rows, func(x *r) int32 { return x.Total }),
+		col(rows, func(x *r) int32 { return x.Open }), col(rows, func(x *r) int32 { return x.Succeeded }), col(rows, func(x *r) int32 { return x.Failed }),
+		col(rows, func(x *r) int32 { return x.Cancelled }), col(rows, func(x *r) int32 { return x.Skipped }),
+		col(rows, func(x *r) int16 { return flag(x.Paused) }), col(rows, func(x *r) int16 { return int16(x.Cancelling) }),
+	}
+}
+
+func flag(b bool) int16 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// InsertJobLive stores the live rows of jobs.
+func InsertJobLive(rows []JobLive) Stmt { return Stmt{Text: insertJobLive, Cols: jobLiveCols(rows)} }
+
+// UpdateJobLive stores rows read with LockJobLive.
+func UpdateJobLive(rows []JobLive) Stmt { return Stmt{Text: updateJobLive, Cols: jobLiveCols(rows)} }
+
+// LockJobLive locks and reads the live rows of jobs; jobs must be sorted.
+func LockJobLive(jobs []drover.JobID, rows *[]JobLive) Stmt {
+	return Stmt{Text: lockJobLive, Cols: []any{jobIDs(jobs)}, Scan: into(rows, scanJobLive)}
+}
+
+func scanJobLive(r driver.Row) (j JobLive, err error) {
+	var paused, cancelling int16
+	err = r.Scan((*[16]byte)(&j.Job), &j.Tenant, &j.Run, &j.Graph, &j.Events, &j.Total, &j.Open, &j.Succeeded, &j.Failed, &j.Cancelled, &j.Skipped, &paused, &cancelling)
+	j.Paused, j.Cancelling = paused != 0, Cause(cancelling)
+	return j, err
+}
+
+func jobIDs(jobs []drover.JobID) [][16]byte {
+	return col(jobs, func(id *drover.JobID) [16]byte { return [16]byte(*id) })
+}
+
+// ReadGraphs reads graph versions without a lock.
+func ReadGraphs(jobs []drover.JobID, graphs map[drover.JobID]int32) Stmt {
+	return Stmt{Text: readJobGraph, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
+		var id drover.JobID
+		var g int32
+		if err := r.Scan((*[16]byte)(&id), &g); err != nil {
+			return err
+		}
+		graphs[id] = g
+		return nil
+	}}
+}
+
+// DeleteJobLive removes the live rows and holds of jobs that are final.
+func DeleteJobLive(jobs []drover.JobID) []Stmt {
+	return []Stmt{{Text: deleteHolds, Cols: []any{jobIDs(jobs)}}, {Text: deleteJobLive, Cols: []any{jobIDs(jobs)}}}
+}
+
+// InsertJobFinal stores the ends of runs.
+func InsertJobFinal(rows []JobFinal) Stmt {
+	type r = JobFinal
+	return Stmt{Text: insertJobFinal, Cols: []any{
+		col(rows, func(x *r) [16]byte { return [16]byte(x.Job) }), col(rows, func(x *r) int32 { return x.Run }), col(rows, func(x *r) int32 { return x.Tenant }),
+		col(rows, func(x *r) int16 { return int16(x.Status) }), col(rows, func(x *r) int64 { return x.Events }), col(rows, func(x *r) int32 { return x.Total }),
+		col(rows, func(x *r) int32 { return x.Succeeded }), col(rows, func(x *r) int32 { return x.Failed }), col(rows, func(x *r) int32 { return x.Cancelled }),
+		col(rows, func(x *r) int32 { return x.Skipped }), col(rows, func(x *r) int64 { return int64(x.FinishedAt) }),
+	}}
+}
+
+// InsertFinal stores finished tasks.
+func InsertFinal(rows []FinalRow) Stmt {
+	type r = FinalRow
+	return Stmt{Text: insertFinal, Cols: []any{
+		col(rows, func(x *r) [16]byte { return [16]byte(x.Task.ID) }), col(rows, func(x *r) int32 { return x.Task.Generation }), col(rows, func(x *r) [16]byte { return [16]byte(x.Task.Job) }),
+		col(rows, func(x *r) int32 { return x.Tenant }), col(rows, func(x *r) int16 { return int16(x.Task.Status) }), col(rows, func(x *r) int32 { return x.Task.Attempt }),
+		col(rows, func(x *r) int32 { return x.Task.Losses }), col(rows, func(x *r) int32 { return x.Task.LeaseVersion }), col(rows, func(x *r) int64 { return x.Task.Session }),
+		col(rows, func(x *r) int64 { return int64(x.Task.ReadyAt) }), col(rows, func(x *r) int64 { return int64(x.Task.QueuedAt) }), col(rows, func(x *r) int64 { return int64(x.Task.ClaimedAt) }),
+		col(rows, func(x *r) int64 { return int64(x.At) }), col(rows, func(x *r) []byte { return x.Task.Waits.Encode() }),
+		col(rows, func(x *r) []byte { return some(x.Output) }), col(rows, func(x *r) []byte { return some(x.Error) }),
+	}}
+}
+
+// InsertAttempts stores ended attempts.
+func InsertAttempts(rows []AttemptRow) Stmt {
+	type r = AttemptRow
+	return Stmt{Text: insertAttempts, Cols: []any{
+		col(rows, func(x *r) [16]byte { return [16]byte(x.Task.ID) }), col(rows, func(x *r) int32 { return x.Task.LeaseVersion }), col(rows, func(x *r) int32 { return x.Task.Generation }),
+		col(rows, func(x *r) int32 { return x.Task.Attempt }), col(rows, func(x *r) [16]byte { return [16]byte(x.Task.Job) }), col(rows, func(x *r) int64 { return x.Task.Session }),
+		col(rows, func(x *r) int64 { return int64(x.Task.ReadyAt) }), col(rows, func(x *r) int64 { return int64(x.Task.QueuedAt) }), col(rows, func(x *r) int64 { return int64(x.Task.ClaimedAt) }),
+		col(rows, func(x *r) int64 { return int64(x.At) }), col(rows, func(x *r) string { return x.Outcome }), col(rows, func(x *r) int16 { return int16(x.Status) }),
+		col(rows, func(x *r) []byte { return some(x.Error) }),
+	}}
+}
+
+// InsertEvents stores events.
+func InsertEvents(rows []EventRow) Stmt {
+	type r = EventRow
+	return Stmt{Text: insertEvents, Cols: []any{
+		col(rows, func(x *r) [16]byte { return [16]byte(x.Job) }), col(rows, func(x *r) int64 { return x.Seq }), col(rows, func(x *r) string { return string(x.Type) }),
+		col(rows, func(x *r) int64 { return int64(x.At) }), col(rows, func(x *r) [16]byte { return [16]byte(x.Task) }), col(rows, func(x *r) []byte { return some(x.Data) }),
+	}}
+}
+
+// InsertJobTimers stores when jobs expire.
+func InsertJobTimers(rows []JobRow) Stmt {
+	return Stmt{Text: insertTimers, Cols: []any{col(rows, func(x *JobRow) int64 { return int64(x.ExpiresAt) }), col(rows, func(x *JobRow) [16]byte { return [16]byte(x.ID) })}}
+}
+
+// InsertTaskInput stores an edited input.
+func InsertTaskInput(id drover.TaskID, generation int32, input []byte) Stmt {
+	return Stmt{Text: insertInputs, Cols: []any{[][16]byte{[16]byte(id)}, []int32{generation}, [][]byte{input}}}
+}
