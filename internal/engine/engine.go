@@ -5,12 +5,64 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
+	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
 )
+
+// Options of New; the zero value works.
+type Options struct {
+	Logger *slog.Logger // default: discards
+	// Artifacts is the folder that holds the bytes of artifacts; empty refuses uploads.
+	Artifacts string
+	// LeaseFor is how long a session lives from each renewal; default 30 s, at
+	// least 1 s. Workers renew every third of it.
+	LeaseFor time.Duration
+	// CancelGrace is how long a worker may clean up after a cancel; default 30 s.
+	CancelGrace time.Duration
+	// Jitter draws from [0, 1); default math/rand/v2. Simulation seeds it.
+	Jitter func() float64
+}
+
+// Engine is the one way to change state.
+type Engine struct {
+	// OnQueued, when set, is told after commit which queues have new claimable tasks.
+	OnQueued func(queues []string)
+	// OnEvents, when set, is told after commit which jobs have new events.
+	OnEvents func(jobs []drover.JobID)
+
+	db    *store.DB
+	opts  Options
+	log   *slog.Logger
+	names names
+	plans plans
+	lanes cursors
+}
+
+// New makes an engine on a migrated database.
+func New(db *store.DB, o Options) *Engine {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.LeaseFor = cmp.Or(max(o.LeaseFor, 0), 30*time.Second)
+	o.CancelGrace = cmp.Or(max(o.CancelGrace, 0), 30*time.Second)
+	if o.Jitter == nil {
+		o.Jitter = rand.Float64
+	}
+	return &Engine{db: db, opts: o, log: o.Logger}
+}
+
+// Now is the store's time.
+func (e *Engine) Now() time.Time { return e.db.Now() }
+
+func (e *Engine) now() lifecycle.Instant { return lifecycle.At(e.db.Now()) }
 
 // Caller is who asks: a tenant and the token that proved it.
 type Caller struct {

@@ -3,20 +3,10 @@ package engine
 import (
 	"context"
 	"io"
-	"time"
 
 	"github.com/drover-dev/drover"
 )
 
-// Engine is the one way to change state.
-type Engine struct {
-	// OnQueued, when set, is told after commit which queues have new claimable tasks.
-	OnQueued func(queues []string)
-	// OnEvents, when set, is told after commit which jobs have new events.
-	OnEvents func(jobs []drover.JobID)
-}
-
-func (e *Engine) Now() time.Time { panic("x") }
 func (e *Engine) Submit(ctx context.Context, c Caller, jobs []drover.NewJob) ([]drover.Submitted, error) {
 	panic("x")
 }

@@ -1,0 +1,179 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// names caches the small numbers of queues, lanes and tenants. They are never
+// reused, so the cache is never wrong.
+type names struct {
+	queueID    sync.Map // name → int32
+	queueName  sync.Map // int32 → name
+	laneID     sync.Map // store.LaneKey → int32
+	tenantName sync.Map // int32 → name
+}
+
+// queue returns the number of a queue, made when it does not exist.
+func (e *Engine) queue(ctx context.Context, name string) (int32, error) {
+	if id, ok := e.names.queueID.Load(name); ok {
+		return id.(int32), nil
+	}
+	id, err := e.number(ctx, func(tx store.Tx) (int32, error) { return store.QueueNumber(ctx, tx, name, e.now()) })
+	if err != nil {
+		return 0, fmt.Errorf("find queue %q: %w", name, err)
+	}
+	e.names.queueID.Store(name, id)
+	e.names.queueName.Store(id, name)
+	return id, nil
+}
+
+// lane returns the number of a lane, made when it does not exist.
+func (e *Engine) lane(ctx context.Context, k store.LaneKey) (int32, error) {
+	if id, ok := e.names.laneID.Load(k); ok {
+		return id.(int32), nil
+	}
+	id, err := e.number(ctx, func(tx store.Tx) (int32, error) { return store.LaneNumber(ctx, tx, k) })
+	if err != nil {
+		return 0, fmt.Errorf("find lane: %w", err)
+	}
+	e.names.laneID.Store(k, id)
+	return id, nil
+}
+
+// number runs find in a transaction of its own, again when another made the
+// same number at the same moment.
+func (e *Engine) number(ctx context.Context, find func(store.Tx) (int32, error)) (id int32, err error) {
+	for range 10 {
+		err = e.db.Write(ctx, func(tx store.Tx) error {
+			var ferr error
+			id, ferr = find(tx)
+			return ferr
+		})
+		if !errors.Is(err, store.ErrUnique) {
+			return id, err
+		}
+	}
+	return id, err
+}
+
+// queueNameOf returns a queue's name.
+func (e *Engine) queueNameOf(ctx context.Context, tx store.Tx, id int32) (string, error) {
+	if n, ok := e.names.queueName.Load(id); ok {
+		return n.(string), nil
+	}
+	all, err := store.QueueNames(ctx, tx)
+	if err != nil {
+		return "", err
+	}
+	for id, n := range all {
+		e.names.queueName.Store(id, n)
+		e.names.queueID.Store(n, id)
+	}
+	return all[id], nil
+}
+
+// tenantNameOf returns a tenant's name.
+func (e *Engine) tenantNameOf(ctx context.Context, tx store.Tx, id int32) (string, error) {
+	if n, ok := e.names.tenantName.Load(id); ok {
+		return n.(string), nil
+	}
+	all, err := store.TenantNames(ctx, tx)
+	if err != nil {
+		return "", err
+	}
+	for id, n := range all {
+		e.names.tenantName.Store(id, n)
+	}
+	return all[id], nil
+}
+
+// plans caches compiled pipelines by their number; versions are immutable.
+type plans struct {
+	mu   sync.Mutex
+	byID map[int32]*compiled
+}
+
+// compiled is a pipeline version ready to run.
+type compiled struct {
+	*dag.Plan
+	ID      int32
+	Tenant  int32
+	Name    string
+	Version int32
+}
+
+const maxPlans = 1000
+
+// plan returns a compiled pipeline by its number.
+func (e *Engine) plan(ctx context.Context, tx store.Tx, id int32) (*compiled, error) {
+	e.plans.mu.Lock()
+	c := e.plans.byID[id]
+	e.plans.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	row, err := store.PipelineByID(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	p, err := dag.Decode(row.Definition)
+	if err != nil {
+		return nil, fmt.Errorf("read pipeline %s@%d: %w", row.Name, row.Version, err)
+	}
+	plan, err := p.Compile()
+	if err != nil {
+		return nil, fmt.Errorf("compile pipeline %s@%d: %w", row.Name, row.Version, err)
+	}
+	c = &compiled{Plan: plan, ID: id, Tenant: row.Tenant, Name: row.Name, Version: row.Version}
+	e.plans.mu.Lock()
+	defer e.plans.mu.Unlock()
+	if e.plans.byID == nil || len(e.plans.byID) >= maxPlans {
+		e.plans.byID = map[int32]*compiled{} // rare: start anew rather than keep an order of use
+	}
+	e.plans.byID[id] = c
+	return c, nil
+}
+
+// newest returns the compiled pipeline of a name, its newest version when
+// version is 0; nil when there is none.
+func (e *Engine) newest(ctx context.Context, tx store.Tx, tenant int32, name string, version int32) (*compiled, error) {
+	id, err := store.PipelineNumber(ctx, tx, tenant, name, version)
+	if err != nil || id == 0 {
+		return nil, err
+	}
+	return e.plan(ctx, tx, id)
+}
+
+// cursors remembers the lane each queue's last claim ended at, so that claims
+// rotate over the lanes.
+type cursors struct {
+	mu   sync.Mutex
+	last map[int32]int32 // queue → lane
+}
+
+func (c *cursors) get(queue int32) int32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last[queue]
+}
+
+func (c *cursors) set(queue, lane int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == nil {
+		c.last = map[int32]int32{}
+	}
+	c.last[queue] = lane
+}
+
+// notFound is the one answer for what does not exist and for what is not yours.
+func notFound(what string, id any) error {
+	return drover.Errorf(drover.CodeNotFound, "there is no %s %v", what, id)
+}

@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+
+	"github.com/drover-dev/drover/internal/store/driver"
+)
+
+// LaneKey is the selector of a lane.
+type LaneKey struct {
+	Queue, Tenant int32
+	Kind          string
+}
+
+var (
+	selectQueue  = driver.New("find queue", "", "SELECT id FROM queues WHERE name = $1")
+	insertQueue  = driver.New("insert queue", "", "INSERT INTO queues (id, name, created_at) SELECT coalesce(max(id), 0) + 1, $1, $2 FROM queues")
+	selectLane   = driver.New("find lane", "", "SELECT id FROM lanes WHERE queue = $1 AND tenant = $2 AND kind = $3")
+	insertLane   = driver.New("insert lane", "", "INSERT INTO lanes (id, queue, tenant, kind) SELECT coalesce(max(id), 0) + 1, $1, $2, $3 FROM lanes")
+	queueNames   = driver.New("read queues", "", "SELECT id, name FROM queues ORDER BY id")
+	tenantNames  = driver.New("read tenants", "", "SELECT id, name FROM tenants ORDER BY id")
+	tenantLanes  = driver.New("lanes of a tenant", "", "SELECT id FROM lanes WHERE queue = $1 AND tenant = $2 ORDER BY id")
+	pipelineNum  = driver.New("find pipeline", "", "SELECT id FROM pipelines WHERE tenant = $1 AND name = $2 AND ($3 = 0 OR version = $3) ORDER BY version DESC LIMIT 1")
+	pipelineByID = driver.New("read pipeline", "", "SELECT tenant, name, version, definition FROM pipelines WHERE id = $1")
+)
+
+func one[T any](ctx context.Context, tx Tx, text *driver.Text, args ...any) (v T, found bool, err error) {
+	err = tx.Pipe(ctx, Stmt{Text: text, Args: args, Scan: func(r driver.Row) error { found = true; return r.Scan(&v) }})
+	return v, found, err
+}
+
+// numbered finds a number, or makes it; ErrUnique says that somebody else just did.
+func numbered(ctx context.Context, tx Tx, find *driver.Text, key []any, insert *driver.Text, args []any) (int32, error) {
+	id, ok, err := one[int32](ctx, tx, find, key...)
+	if err != nil || ok {
+		return id, err
+	}
+	if err := tx.Pipe(ctx, Stmt{Text: insert, Args: args}); err != nil {
+		return 0, err
+	}
+	id, _, err = one[int32](ctx, tx, find, key...)
+	return id, err
+}
+
+// QueueNumber returns the number of a queue; a new name gets one.
+func QueueNumber(ctx context.Context, tx Tx, name string, now instant) (int32, error) {
+	return numbered(ctx, tx, selectQueue, []any{name}, insertQueue, []any{name, int64(now)})
+}
+
+// LaneNumber returns the number of a lane; a new selector gets one.
+func LaneNumber(ctx context.Context, tx Tx, k LaneKey) (int32, error) {
+	key := []any{k.Queue, k.Tenant, k.Kind}
+	return numbered(ctx, tx, selectLane, key, insertLane, key)
+}
+
+func nameMap(ctx context.Context, tx Tx, text *driver.Text) (map[int32]string, error) {
+	m := map[int32]string{}
+	err := tx.Pipe(ctx, Stmt{Text: text, Scan: func(r driver.Row) error {
+		var id int32
+		var name string
+		if err := r.Scan(&id, &name); err != nil {
+			return err
+		}
+		m[id] = name
+		return nil
+	}})
+	return m, err
+}
+
+// QueueNames returns every queue's name by its number.
+func QueueNames(ctx context.Context, tx Tx) (map[int32]string, error) {
+	return nameMap(ctx, tx, queueNames)
+}
+
+// TenantNames returns every tenant's name by its number.
+func TenantNames(ctx context.Context, tx Tx) (map[int32]string, error) {
+	return nameMap(ctx, tx, tenantNames)
+}
+
+// TenantLanes returns the lanes of a tenant in a queue.
+func TenantLanes(ctx context.Context, tx Tx, queue, tenant int32) (lanes []int32, err error) {
+	err = tx.Pipe(ctx, Stmt{Text: tenantLanes, Args: []any{queue, tenant}, Scan: into(&lanes, func(r driver.Row) (id int32, err error) { err = r.Scan(&id); return id, err })})
+	return lanes, err
+}
+
+// PipelineNumber returns the number of a pipeline version, the newest when
+// version is 0; 0 when there is none.
+func PipelineNumber(ctx context.Context, tx Tx, tenant int32, name string, version int32) (int32, error) {
+	id, _, err := one[int32](ctx, tx, pipelineNum, tenant, name, version)
+	return id, err
+}
+
+// PipelineRow is a row of pipelines.
+type PipelineRow struct {
+	ID, Tenant, Version int32
+	Name                string
+	Definition          []byte
+}
+
+// PipelineByID reads a pipeline version; its ID is 0 when there is none.
+func PipelineByID(ctx context.Context, tx Tx, id int32) (p PipelineRow, err error) {
+	err = tx.Pipe(ctx, Stmt{Text: pipelineByID, Args: []any{id}, Scan: func(r driver.Row) error {
+		p.ID = id
+		return r.Scan(&p.Tenant, &p.Name, &p.Version, &p.Definition)
+	}})
+	return p, err
+}
