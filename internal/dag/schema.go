@@ -343,30 +343,30 @@ func orEmpty(input json.RawMessage) json.RawMessage {
 // it does not have. An input that lacks none is returned byte for byte.
 func (s *schema) withDefaults(input json.RawMessage) json.RawMessage {
 	input = orEmpty(input)
-	if s == nil || len(s.defaults) == 0 || kindOf(input) != object {
+	if s == nil || len(s.defaults) == 0 || kindOf(input) != object || input[len(input)-1] != '}' {
 		return input
 	}
 	has := map[string]bool{}
 	for n := range membersOf(input) {
 		has[unquote(n)] = true
 	}
-	out := input
+	var out []byte // input without its closing brace, once something is added
 	for _, d := range s.defaults {
 		if has[d.name] {
 			continue
 		}
-		if len(out) == len(input) {
-			out = bytes.TrimRight(input[:len(input)-1:len(input)-1], " \t\r\n") // without the brace
+		if out == nil {
+			out = bytes.TrimRight(bytes.Clone(input[:len(input)-1]), " \t\r\n")
 		}
 		if out[len(out)-1] != '{' {
 			out = append(out, ',')
 		}
 		out = append(append(appendString(out, d.name), ':'), d.json...)
 	}
-	if len(out) != len(input) {
-		out = append(out, '}')
+	if out == nil {
+		return input
 	}
-	return out
+	return append(out, '}')
 }
 
 // CheckInput checks a job's input, defaults filled in, against the pipeline's
@@ -375,11 +375,15 @@ func (p *Plan) CheckInput(input json.RawMessage) error {
 	if p.schema == nil {
 		return nil
 	}
-	dec := json.NewDecoder(bytes.NewReader(p.schema.withDefaults(input)))
-	dec.UseNumber()
+	input = orEmpty(input)
+	var whole json.RawMessage
+	err := json.Unmarshal(input, &whole)
 	var doc any
-	if err := dec.Decode(&doc); err != nil {
-		return drover.Errorf(drover.CodeValidation, "the input is not JSON: %s", err)
+	if err == nil {
+		doc, err = jsonschema.UnmarshalJSON(bytes.NewReader(p.schema.withDefaults(input)))
+	}
+	if err != nil {
+		return drover.Errorf(drover.CodeValidation, "the input is not JSON: %s", clip(err.Error(), 200))
 	}
 	mismatch := &drover.Error{Code: drover.CodeSchemaMismatch, Detail: fmt.Sprintf("the input does not fit the schema of pipeline %q", p.Name)}
 	if at := wild(doc, (*path)(nil).member("input")); at != nil {
@@ -387,8 +391,7 @@ func (p *Plan) CheckInput(input json.RawMessage) error {
 			"the number is too long; at most %d characters and an exponent up to %d", digitCap, exponentCap)}}
 		return mismatch
 	}
-	err := p.schema.compiled.Validate(doc)
-	if err == nil {
+	if err = p.schema.compiled.Validate(doc); err == nil {
 		return nil
 	}
 	var ve *jsonschema.ValidationError
