@@ -284,7 +284,7 @@ func TestExtractTakesFramesAtTheirOwnTimes(t *testing.T) {
 	want := [][]int64{{0, 520, 1000, 1520}, {2000, 2520, 3000, 3520}, {4000, 4520}} // 25 frames/s: none at .5 s
 	for i, s := range segments.Segments {
 		x := step(t, map[string]string{"segment.mp4": filepath.Join(r.artifacts, strings.TrimPrefix(s.URI, "artifact:"))},
-			"steps/extract.sh", fmt.Sprint("index=", i), fmt.Sprint("start_ms=", s.Start), "fps=2")
+			"steps/extract.sh", fmt.Sprint("index=", i), fmt.Sprint("start_ms=", s.Start), "fps=2.0e0")
 		var got extracted
 		x.decode(t, &got)
 		var times []int64

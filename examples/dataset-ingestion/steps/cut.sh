@@ -8,7 +8,7 @@
 need ffmpeg
 
 path=$1
-seconds=$(option segment_seconds "$@")
+seconds=$(number segment_seconds "$@")
 validated=$(option stamp "$@")
 [[ -r $path && $(stamp "$path") == "$validated" ]] ||
 	refuse "$(basename -- "$path") has changed or gone since it was validated."

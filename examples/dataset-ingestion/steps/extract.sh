@@ -9,7 +9,7 @@ need ffmpeg
 
 index=$(option index "$@")
 start=$(option start_ms "$@")
-fps=$(option fps "$@")
+fps=$(number fps "$@")
 
 grid="floor(t*$fps+0.001)"
 ffmpeg -nostdin -v error -i segment.mp4 -map 0:V:0 -fps_mode passthrough -enc_time_base 1:1000 -frame_pts 1 -q:v 2 \

@@ -43,6 +43,14 @@ option() {
 	exit 64
 }
 
+# number NAME ARGUMENT…: the same for a number, in the plain form that every tool
+# takes: 2 for 2.0e0.
+number() {
+	local value
+	value=$(option "$@") || return
+	awk -v n="$value" 'BEGIN {printf "%.6g", n}'
+}
+
 # checksum FILE: its SHA-256 in hexadecimal.
 checksum() { sha256sum <"$1" | cut -d ' ' -f 1; }
 
