@@ -100,6 +100,22 @@ func TestDecodeRefusesWhatIsNoDefinition(t *testing.T) {
 	}
 }
 
+func TestDecodeReadsACanonicalFormLongerThanItsText(t *testing.T) {
+	t.Parallel()
+	p, err := Parse("", []byte(head+"  a: {run: x, with: [{"+strings.Repeat("k},{", 200_000)+"k}]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := p.Canonical()
+	if len(c) < 2*TextCap {
+		t.Fatalf("the canonical form has only %d bytes", len(c))
+	}
+	q, err := Decode(c)
+	if err != nil || !bytes.Equal(q.Canonical(), c) {
+		t.Errorf("decode: %v", err)
+	}
+}
+
 // Parse never panics and never takes long; what it accepts keeps its meaning
 // through its canonical form.
 func FuzzParse(f *testing.F) {

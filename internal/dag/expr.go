@@ -54,16 +54,22 @@ func (e *expr) upTo(n int) string {
 		b.WriteString("index")
 	}
 	for _, s := range e.steps[:n] {
-		switch {
-		case !s.isName:
+		if s.isName {
+			b.WriteString(Step(s.name))
+		} else {
 			fmt.Fprintf(&b, "[%d]", s.index)
-		case plainName(s.name):
-			b.WriteString("." + s.name)
-		default:
-			fmt.Fprintf(&b, "[%q]", s.name)
 		}
 	}
 	return b.String()
+}
+
+// Step writes the step of an expression into a member: .name, or ["the name"]
+// where the name has other characters than letters, digits, _ and -.
+func Step(name string) string {
+	if plainName(name) {
+		return "." + name
+	}
+	return "[" + string(appendString(nil, name)) + "]"
 }
 
 // parseExpr reads what stands between ${{ and }}.

@@ -61,6 +61,10 @@ type need struct {
 // error is a *drover.Error with a field for every problem, up to 50, in the
 // order of the text. File is used in messages only.
 func Parse(file string, src []byte) (*Pipeline, error) {
+	if len(src) > TextCap {
+		return nil, drover.Errorf(drover.CodePayloadTooLarge,
+			"%s is %d bytes long; the limit is %d (1 MiB)", cmp.Or(clip(file, 200), "the pipeline"), len(src), TextCap)
+	}
 	p, ps, err := read(file, src)
 	if err != nil {
 		return nil, err
@@ -72,7 +76,8 @@ func Parse(file string, src []byte) (*Pipeline, error) {
 	return p, nil
 }
 
-// Decode reads what Canonical wrote. It does not check what Compile checks.
+// Decode reads what Canonical wrote, which may be longer than TextCap. It does
+// not check what Compile checks.
 func Decode(canonical []byte) (*Pipeline, error) {
 	p, ps, err := read("", canonical)
 	if err != nil {
@@ -88,10 +93,7 @@ func Decode(canonical []byte) (*Pipeline, error) {
 // is nothing to go on with.
 func read(file string, src []byte) (*Pipeline, *problems, error) {
 	ps := &problems{}
-	v, err := readText(file, src, ps)
-	if err != nil {
-		return nil, nil, err
-	}
+	v := readText(file, src, ps)
 	if v == nil || v.kind != object {
 		if v != nil {
 			ps.at(v, nil, "a definition is a mapping that begins with `pipeline: name`; this is %s", v.kind)

@@ -399,11 +399,13 @@ func (p *Plan) CheckInput(input json.RawMessage) error {
 		return drover.Errorf(drover.CodeSchemaMismatch, "%s", err)
 	}
 	for _, leaf := range leaves(ve, nil) {
-		if len(mismatch.Fields) == problemCap {
+		if len(mismatch.Fields) >= collectCap {
 			break
 		}
 		mismatch.Fields = append(mismatch.Fields, fieldErrors(leaf)...)
 	}
+	// The properties of an object are checked in no order.
+	slices.SortStableFunc(mismatch.Fields, func(a, b drover.FieldError) int { return strings.Compare(a.Field, b.Field) })
 	mismatch.Fields = mismatch.Fields[:min(len(mismatch.Fields), problemCap)]
 	return mismatch
 }

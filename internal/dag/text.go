@@ -11,8 +11,6 @@ import (
 
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
-
-	"github.com/drover-dev/drover"
 )
 
 // TextCap is the longest definition, in bytes.
@@ -20,11 +18,7 @@ const TextCap = 1 << 20
 
 // readText turns the text of a definition into a value. It returns nil when
 // there is nothing to go on with; then ps says why.
-func readText(file string, src []byte, ps *problems) (*value, error) {
-	if len(src) > TextCap {
-		return nil, drover.Errorf(drover.CodePayloadTooLarge,
-			"the definition is %d bytes long; the limit is %d (1 MiB)", len(src), TextCap)
-	}
+func readText(file string, src []byte, ps *problems) *value {
 	src = bytes.TrimPrefix(src, []byte("\ufeff"))
 	if i := firstBad(src); i >= 0 {
 		p := place{line: 1, col: 1}
@@ -34,13 +28,13 @@ func readText(file string, src []byte, ps *problems) (*value, error) {
 			what = "a NUL byte (0x%02x); remove it"
 		}
 		ps.add(p.line, p.col, nil, "the text contains "+what, src[i])
-		return nil, nil
+		return nil
 	}
 	trimmed := bytes.TrimSpace(src)
 	if strings.HasSuffix(file, ".json") || len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(trimmed) {
-		return readJSON(src, ps), nil
+		return readJSON(src, ps)
 	}
-	return readYAML(src, ps), nil
+	return readYAML(src, ps)
 }
 
 // firstBad returns the offset of the first NUL or invalid UTF-8, or -1.
