@@ -138,27 +138,27 @@ while kill -0 "$watch" 2>/dev/null; do
 	fi
 	sleep 0.1
 done
-wait "$watch" || true
+status=0
+wait "$watch" || status=$?
 watch=
 
-status=0
-cli job wait "$job" >/dev/null 2>&1 || status=$?
 if [[ $status -ne 0 ]]; then
 	cli job logs "$job" >"$work/$job.log" 2>&1 || true
-	echo >&2
+	say >&2
 	cli job get "$job" >&2 || true
 	say >&2
-	say "The job did not succeed. What its tasks wrote is in $work/$job.log, Drover's log is $work/drover.log," >&2
-	say "the worker's $work/worker.log. After mending the cause: FRESH=1 make demo, or replay the failed task:" >&2
-	say "bin/drover dev, then bin/drover task list --job $job and bin/drover task replay TASK" >&2
+	say "The job did not succeed. What its tasks wrote is in $work/$job.log, Drover's own log is $work/drover.log," >&2
+	say "the worker's $work/worker.log. When the cause is mended: FRESH=1 make demo. Or, with bin/drover dev running," >&2
+	say "look at its tasks (bin/drover task list --job $job) and replay one (bin/drover task replay TASK)." >&2
 	exit "$status"
 fi
 
-show bin/drover artifact list --job "$job" --kind dataset-manifest
-artifact=$(cli artifact list --job "$job" --kind dataset-manifest -o json | grep -o 'art_[0-9A-Z]\{26\}' | sed -n 1p)
-[[ $artifact ]] || fail "job $job has no artifact of kind dataset-manifest"
-show bin/drover artifact get "$artifact" -o "$work/manifest.json"
-cli artifact get "$artifact" -o "$work/manifest.json"
+show bin/drover artifact list --job "$job" --kind dataset-manifest -o name
+artifact=$(cli artifact list --job "$job" --kind dataset-manifest -o name)
+[[ $artifact == art_* ]] || fail "job $job has no artifact of kind dataset-manifest"
+say "  $artifact"
+show bin/drover artifact get "$artifact" --to "$work/manifest.json"
+cli artifact get "$artifact" --to "$work/manifest.json" 2>/dev/null
 say
 say "Counted: $(sed -n '/^ "counts": {/,/}/p' "$work/manifest.json" | sed -n 's/^  "\([a-z]*\)": \([0-9]*\),*$/\1 \2/p' | paste -s -d , | sed 's/,/, /g')"
 say "Dataset manifest: $PWD/$work/manifest.json"
