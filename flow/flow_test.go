@@ -1,0 +1,166 @@
+package flow_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/flow"
+	"github.com/drover-dev/drover/internal/dag"
+)
+
+const written = `
+pipeline: dataset-ingestion
+description: Video in, samples out.
+input:
+  type: object
+  required: [object_uri]
+  properties:
+    object_uri: {type: string}
+    segment_seconds: {type: number, default: 2}
+defaults: {queue: cpu, timeout: 10m, retry: {max_attempts: 4, backoff: {initial: 1s, factor: 2, max: 1m}}}
+tasks:
+  decode:
+    run: exec
+    with: {command: [./steps/decode.sh, "${{ input.object_uri }}", "${{ input.segment_seconds }}s"]}
+  extract:
+    run: exec
+    for_each: ${{ tasks.decode.output.segments }}
+    with: {segment: "${{ item.uri }}", number: "${{ index }}", dollars: "$${{ x }}"}
+  infer: {run: vendor.infer, for_each: extract, queue: gpu, class: urgent, timeout: 90s, retry: {max_attempts: 2}}
+  quality: {run: exec, needs: [infer], with: "${{ tasks.infer.output }}"}
+  manifest:
+    run: exec
+    description: Writes the list.
+    needs: [quality, decode]
+    artifact: {kind: dataset-manifest}
+    with: {first: '${{ tasks.infer.output[0]["mean score"] }}'}
+`
+
+func TestFlowEqualsYAML(t *testing.T) {
+	t.Parallel()
+	p := flow.New("dataset-ingestion").
+		Describe("Video in, samples out.").
+		InputSchema(map[string]any{
+			"type":     "object",
+			"required": []string{"object_uri"},
+			"properties": map[string]any{
+				"object_uri":      map[string]any{"type": "string"},
+				"segment_seconds": map[string]any{"type": "number", "default": 2},
+			},
+		}).
+		Defaults(flow.Queue("cpu"), flow.Timeout(10*time.Minute), flow.Retry(dag.DefaultRetry))
+	decode := p.Task("decode", flow.Run("exec"), flow.With(map[string]any{
+		"command": []any{"./steps/decode.sh", flow.Input("object_uri"), flow.Input("segment_seconds").String() + "s"},
+	}))
+	extract := p.Task("extract", flow.Run("exec"), flow.ForEach(decode.Output("segments")), flow.With(struct {
+		Segment flow.Ref `json:"segment"`
+		Number  flow.Ref `json:"number"`
+		Dollars string   `json:"dollars"`
+	}{flow.Item("uri"), flow.Index(), flow.Literal("${{ x }}")}))
+	infer := p.Task("infer", flow.Run("vendor.infer"), flow.Over(extract), flow.Queue("gpu"), flow.Class(drover.Urgent),
+		flow.Timeout(90*time.Second), flow.Retry(drover.Retry{MaxAttempts: 2}))
+	quality := p.Task("quality", flow.Run("exec"), flow.Needs(infer), flow.With(infer.Output()))
+	manifest := p.Task("manifest", flow.Run("exec"), flow.Artifact("dataset-manifest"), flow.Describe("Writes the list."),
+		flow.With(map[string]any{"first": infer.Output().At(0).Field("mean score")}))
+	flow.Join(manifest, quality, decode, quality)
+	got, err := p.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := dag.Parse("", []byte(written))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want.Canonical()) {
+		t.Errorf("got  %s\nwant %s", got, want.Canonical())
+	}
+}
+
+func TestChainWaitsInOrder(t *testing.T) {
+	t.Parallel()
+	p := flow.New("p")
+	a, b, c := p.Task("a", flow.Run("x")), p.Task("b", flow.Run("x")), p.Task("c", flow.Run("x"))
+	if last := flow.Chain(a, b, c); last != c {
+		t.Error("Chain does not return the last task")
+	}
+	flow.Chain(a, b) // again: nothing happens
+	got, err := p.JSON()
+	want := `{"pipeline":"p","tasks":[{"name":"a","run":"x"},{"name":"b","needs":["a"],"run":"x"},{"name":"c","needs":["b"],"run":"x"}]}`
+	if err != nil || string(got) != want {
+		t.Errorf("got  %s, %v\nwant %s", got, err, want)
+	}
+}
+
+func TestEveryProblemIsListed(t *testing.T) {
+	t.Parallel()
+	other := flow.New("q").Task("other", flow.Run("x"))
+	p := flow.New("P").
+		InputSchema(map[string]any{"type": "objekt"}).
+		Defaults(flow.Run("x"), flow.Needs(other), flow.Timeout(-time.Second))
+	a := p.Task("a", flow.With(math.NaN()))
+	p.Task("b", flow.Run("x"), flow.Needs(other), flow.Over(a), flow.Retry(drover.Retry{MaxAttempts: -1, Factor: 0.5}))
+	p.Task("b", flow.Run("x"), flow.With(flow.Item()), flow.ForEach(3))
+	_, err := p.JSON()
+	if !errors.Is(err, drover.ErrInvalid) {
+		t.Fatalf("error = %v", err)
+	}
+	var e *drover.Error
+	errors.As(err, &e)
+	for _, want := range []string{
+		"pipeline: ", "input.type: ", "defaults.run: ", "defaults.needs: ", "defaults.timeout: duration -1s is negative",
+		"tasks.a.with: json: unsupported value: NaN", "tasks.a.run: ", "tasks.b.needs[0]: there is no task \"other\"",
+		"tasks.b.for_each: task \"a\" is not a map", "tasks.b.retry.max_attempts: ", "tasks.b.retry.backoff.factor: ",
+		"tasks[2].name: there is a task \"b\" already",
+	} {
+		found := 0
+		for _, f := range e.Fields {
+			if f.Line != 0 || f.Column != 0 {
+				t.Fatalf("%s has a line", f.Field)
+			}
+			if strings.HasPrefix(f.Field+": "+f.Message, want) {
+				found++
+			}
+		}
+		if found != 1 {
+			t.Errorf("%q is listed %d times in %+v", want, found, e.Fields)
+		}
+	}
+}
+
+func TestRingsAreFound(t *testing.T) {
+	t.Parallel()
+	p := flow.New("p")
+	a, b := p.Task("a", flow.Run("x")), p.Task("b", flow.Run("x"))
+	flow.Chain(a, b, a)
+	_, err := p.JSON()
+	if drover.CodeOf(err) != drover.CodeCycle || !strings.Contains(err.Error(), "a → b → a") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestLiteralIsNeverAnExpression(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{"${{ x }}", "$${{", "a $$${{ b ${{", "$", ""} {
+		p := flow.New("p")
+		p.Task("a", flow.Run("x"), flow.With([]string{flow.Literal(s)}))
+		def, err := p.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := dag.Decode(def)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := parsed.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := plan.Render(0, dag.Scope{}); err != nil || string(out) != `["`+s+`"]` {
+			t.Errorf("%q became %s, %v", s, out, err)
+		}
+	}
+}
