@@ -158,7 +158,7 @@ artifact=$(cli artifact list --job "$job" --kind dataset-manifest -o name)
 [[ $artifact == art_* ]] || fail "job $job has no artifact of kind dataset-manifest"
 say "  $artifact"
 show bin/drover artifact get "$artifact" --to "$work/manifest.json"
-cli artifact get "$artifact" --to "$work/manifest.json" 2>/dev/null
+cli artifact get "$artifact" --to "$work/manifest.json"
 say
 say "Counted: $(sed -n '/^ "counts": {/,/}/p' "$work/manifest.json" | sed -n 's/^  "\([a-z]*\)": \([0-9]*\),*$/\1 \2/p' | paste -s -d , | sed 's/,/, /g')"
 say "Dataset manifest: $PWD/$work/manifest.json"

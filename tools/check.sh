@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# check.sh: what takes seconds to check and would be a pity to find late.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf -- '--- %s\n' "$*"; }
+
+step "formatting"
+unformatted=$(git ls-files '*.go' | xargs -r gofmt -l)
+[[ -z $unformatted ]] || {
+	printf 'not formatted; run gofmt -w on:\n%s\n' "$unformatted" >&2
+	exit 1
+}
+
+step "shell scripts"
+while IFS= read -r script; do
+	bash -n "$script"
+done < <(git ls-files '*.sh' .ci/run)
+
+step "build"
+make -s build
+
+step "vet"
+go vet ./...
+
+step "go.mod"
+go mod tidy -diff || {
+	echo "go.mod or go.sum is not tidy; run go mod tidy" >&2
+	exit 1
+}
