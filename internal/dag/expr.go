@@ -201,17 +201,6 @@ func (t *template) literal(b ...byte) {
 	*t = append(*t, piece{lit: append([]byte(nil), b...)})
 }
 
-// exprs returns the expressions in t.
-func (t template) exprs() []*expr {
-	var out []*expr
-	for _, p := range t {
-		if p.e != nil {
-			out = append(out, p.e)
-		}
-	}
-	return out
-}
-
 // compileTemplate turns v into a template. It calls use for every expression.
 func compileTemplate(v *value, at *path, ps *problems, use func(e *expr, v *value, at *path)) template {
 	t := template{} // not nil: an empty template is one too

@@ -89,7 +89,7 @@ type Delta struct {
 
 // Expansion says what a map's growing changes.
 type Expansion struct {
-	// Maps are the node itself and every map that goes over it element by
+	// Maps are the node itself, first, and every map that goes over it element by
 	// element, directly or not, each after those it waits for. The Unexpanded
 	// row of each is replaced by n rows 0…n-1 with the Unmet of the row replaced.
 	Maps []int32

@@ -155,16 +155,11 @@ func (c *compiler) brokenSchema(err error, v *value, at *path) {
 		return
 	}
 	var (
-		re     *jsonschema.InvalidRegexError
 		ref    *jsonschema.JSONPointerNotFoundError
 		anchor *jsonschema.AnchorNotFoundError
 		load   *jsonschema.LoadURLError
 	)
 	switch {
-	case errors.As(err, &re):
-		_, frag, _ := strings.Cut(re.URL, "#")
-		where, p := v.find(pointer(frag), at)
-		c.at(where, p, "%q is not a regular expression: %v", clip(re.Regex, 80), re.Err)
 	case errors.As(err, &load):
 		c.badRef(load.URL, v, at, "is another document, and a schema can refer only into itself; copy what you need under $defs")
 	case errors.As(err, &ref):
@@ -184,15 +179,6 @@ func (c *compiler) badRef(url string, v *value, at *path, complaint string) {
 		where, p = v, at
 	}
 	c.at(where, p, "%q %s", clip(url, 80), complaint)
-}
-
-// pointer splits a JSON pointer.
-func pointer(s string) []string {
-	var out []string
-	for t := range strings.SplitSeq(strings.TrimPrefix(s, "/"), "/") {
-		out = append(out, strings.NewReplacer("~1", "/", "~0", "~").Replace(t))
-	}
-	return out
 }
 
 // find follows tokens into v as far as they lead.
