@@ -68,7 +68,10 @@ finish() {
 	local status=$?
 	trap '' INT TERM HUP
 	trap - EXIT
-	stop "$watch"
+	if [[ $watch ]]; then
+		disown "$watch" 2>/dev/null || true
+		stop "$watch"
+	fi
 	stop "$worker"
 	stop "$server"
 	exit "$status"
@@ -76,7 +79,14 @@ finish() {
 trap finish EXIT
 trap 'echo; say "Stopped. \"make demo\" goes on where this left off."; exit 130' INT
 trap 'exit 143' TERM HUP
-set -m # a process group each: Ctrl-C reaches this script only, which then stops them in order
+# start COMMAND…: in a process group of its own, so that Ctrl-C reaches this
+# script only, which then stops everything in order.
+start() {
+	set -m
+	"$@" &
+	set +m
+	disown # the shell need not tell how it ended
+}
 
 if [[ ! -e $video ]]; then
 	say "Making a clip of 22 s with motion, cuts, sound, a black, a blurred and a repeated piece: $work/clip.mp4"
@@ -88,7 +98,7 @@ if alive; then
 else
 	rm -f "$state/dev.json"
 	show bin/drover dev --state "$state" --addr "$addr" --workdir "$example"
-	bin/drover dev --state "$state" --addr "$addr" --workdir "$example" >"$work/drover.log" 2>&1 &
+	start bin/drover dev --state "$state" --addr "$addr" --workdir "$example" >"$work/drover.log" 2>&1
 	server=$!
 	until alive; do
 		kill -0 "$server" 2>/dev/null || {
@@ -104,7 +114,7 @@ fi
 cli() { bin/drover "$@" --state "$state"; }
 
 show bin/dataset-worker -state "$state"
-bin/dataset-worker -state "$state" >"$work/worker.log" 2>&1 &
+start bin/dataset-worker -state "$state" >"$work/worker.log" 2>&1
 worker=$!
 say "  log in $work/worker.log"
 
@@ -125,7 +135,9 @@ else
 fi
 
 show bin/drover job watch "$job"
-cli job watch "$job" &
+set -m
+bin/drover job watch "$job" --state "$state" &
+set +m
 watch=$!
 while kill -0 "$watch" 2>/dev/null; do
 	if [[ $server ]] && ! kill -0 "$server" 2>/dev/null; then
