@@ -96,7 +96,6 @@ fi
 if alive; then
 	say "Drover already runs at $(url); using it."
 else
-	rm -f "$state/dev.json"
 	show bin/drover dev --state "$state" --addr "$addr" --workdir "$example"
 	start bin/drover dev --state "$state" --addr "$addr" --workdir "$example" >"$work/drover.log" 2>&1
 	server=$!
