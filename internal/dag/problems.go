@@ -33,7 +33,15 @@ func (ps *problems) add(line, col int, at *path, format string, args ...any) {
 
 // at adds a problem where v stands.
 func (ps *problems) at(v *value, at *path, format string, args ...any) {
-	ps.add(v.line, v.col, at, format, args...)
+	if v.kind != refused {
+		ps.add(v.line, v.col, at, format, args...)
+	}
+}
+
+// refuse adds a problem that makes v useless.
+func (ps *problems) refuse(v *value, at *path, format string, args ...any) {
+	ps.at(v, at, format, args...)
+	v.kind = refused
 }
 
 // err returns everything collected as one error, or nil. File is the name shown.

@@ -147,7 +147,7 @@ func fromYAML(n *yaml.Node, at *path, depth int, ps *problems) *value {
 	v := &value{line: n.Line, col: n.Column}
 	switch {
 	case n.Kind == yaml.AliasNode:
-		ps.at(v, at, "aliases (*%s) are not allowed: a definition says everything where it is used; write the value out", clip(n.Value, 40))
+		ps.refuse(v, at, "aliases (*%s) are not allowed: a definition says everything where it is used; write the value out", clip(n.Value, 40))
 		return v
 	case n.Anchor != "":
 		ps.at(v, at, "anchors (&%s) are not allowed: a definition says everything where it is used; remove it", clip(n.Anchor, 40))
@@ -164,16 +164,16 @@ func fromYAML(n *yaml.Node, at *path, depth int, ps *problems) *value {
 			case v.kind == boolean:
 				v.text = strings.ToLower(v.text)
 			case v.kind == text && oddNumber.MatchString(v.text):
-				ps.at(v, at, "%s can be read as a number or as text; write a number as JSON does (10, -2.5, 1e3), or put text in quotes", clip(v.text, 40))
+				ps.refuse(v, at, "%s can be read as a number or as text; write a number as JSON does (10, -2.5, 1e3), or put text in quotes", clip(v.text, 40))
 			}
 		}
 		if strings.Contains(v.text, "\x00") {
-			ps.at(v, at, nulInStr)
+			ps.refuse(v, at, nulInStr)
 		}
 	case yaml.SequenceNode:
 		v.kind = list
 		if depth >= depthCap {
-			ps.at(v, at, tooDeep)
+			ps.refuse(v, at, tooDeep)
 			return v
 		}
 		v.items = make([]*value, 0, len(n.Content))
@@ -183,7 +183,7 @@ func fromYAML(n *yaml.Node, at *path, depth int, ps *problems) *value {
 	case yaml.MappingNode:
 		v.kind = object
 		if depth >= depthCap {
-			ps.at(v, at, tooDeep)
+			ps.refuse(v, at, tooDeep)
 			return v
 		}
 		m := newMembers(v, len(n.Content)/2)
@@ -202,7 +202,7 @@ func fromYAML(n *yaml.Node, at *path, depth int, ps *problems) *value {
 			m.add(key{k.Value, k.Line, k.Column}, fromYAML(c, at.member(k.Value), depth+1, ps), at, ps)
 		}
 	default:
-		ps.at(v, at, "this cannot be read; write text, a number, a list or a mapping")
+		ps.refuse(v, at, "this cannot be read; write text, a number, a list or a mapping")
 	}
 	return v
 }
@@ -319,7 +319,9 @@ func (r *jsonReader) rest(t json.Token, at *path, depth int) (*value, error) {
 		v.kind, v.text = number, string(t)
 	case string:
 		v.kind, v.text = text, t
-		r.string(t, at)
+		if complaint := r.broken(t); complaint != "" {
+			r.ps.refuse(v, at, "%s", complaint)
+		}
 	case json.Delim:
 		if depth >= depthCap {
 			return nil, errDeep
@@ -353,7 +355,9 @@ func (r *jsonReader) rest(t json.Token, at *path, depth int) (*value, error) {
 				return v, nil
 			}
 			k := key{name, r.at.line, r.at.col}
-			r.string(name, at)
+			if complaint := r.broken(name); complaint != "" && complaint != nulInStr { // add complains about that one
+				r.ps.add(k.line, k.col, at, "%s", complaint)
+			}
 			e, err := r.value(at.member(name), depth+1)
 			if err != nil {
 				return nil, err
@@ -364,15 +368,17 @@ func (r *jsonReader) rest(t json.Token, at *path, depth int) (*value, error) {
 	return v, nil
 }
 
-// string refuses what the decoder replaced or no store can keep.
-func (r *jsonReader) string(s string, at *path) {
+// broken says what is wrong with the string s, the last token: what the decoder
+// replaced, or no store can keep.
+func (r *jsonReader) broken(s string) string {
 	if strings.Contains(s, "\x00") {
-		r.ps.add(r.at.line, r.at.col, at, nulInStr)
+		return nulInStr
 	}
 	if strings.ContainsRune(s, utf8.RuneError) {
 		raw := string(r.src[r.at.off:r.dec.InputOffset()])
 		if !strings.ContainsRune(raw, utf8.RuneError) && !strings.Contains(strings.ToLower(raw), `\ufffd`) {
-			r.ps.add(r.at.line, r.at.col, at, `the text contains half of a surrogate pair (\ud800 to \udfff); write both halves or the character itself`)
+			return `the text contains half of a surrogate pair (\ud800 to \udfff); write both halves or the character itself`
 		}
 	}
+	return ""
 }

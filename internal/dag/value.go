@@ -16,11 +16,12 @@ const (
 	text
 	list
 	object
+	refused // complained about already; nothing more is said about it
 )
 
 // String names the kind in a complaint.
 func (k kind) String() string {
-	return [...]string{"empty", "true or false", "a number", "text", "a list", "a mapping"}[k]
+	return [...]string{"empty", "true or false", "a number", "text", "a list", "a mapping", "refused"}[k]
 }
 
 // value is one value of a definition with its place in the text. Numbers keep
