@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/client"
+)
+
+// healthTime bounds what asks whether a server is well.
+const healthTime = 5 * time.Second
+
+// finding is one thing that doctor looked at.
+type finding struct {
+	Check string `json:"check"`
+	// State is ok, warn or fail.
+	State  string `json:"state"`
+	Found  string `json:"found"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+var findingColumns = columns[finding]{
+	name: func(f finding) string { return f.Check },
+	list: []column[finding]{
+		{head: "STATE", text: func(_ *printer, f finding) string { return f.State }, paint: func(f finding) string {
+			return map[string]string{"ok": green, "warn": yellow, "fail": red}[f.State]
+		}},
+		{head: "CHECK", text: func(_ *printer, f finding) string { return f.Check }},
+		{head: "FOUND", text: func(_ *printer, f finding) string {
+			if f.Remedy == "" {
+				return f.Found
+			}
+			return f.Found + "; " + f.Remedy
+		}},
+	},
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	var url string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what is wrong, and say what to do",
+		Long: `Look at the server, the token, the clocks, the queues, the dead letters, the disk of the state folder and, with
+--database-url, the schema. Each is a line: ok, warn or fail, with what to do. Returns 1 when one fails.`,
+		Example: `  drover doctor
+  drover doctor --url https://drover.example.com -o json
+  drover doctor --database-url postgres://drover@db/drover`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			found := a.examine(cmd.Context(), url)
+			p := a.printer()
+			if p.format == "table" {
+				p.format = "wide" // nothing is cut
+			}
+			if err := printList(p, findingColumns, found); err != nil {
+				return err
+			}
+			for _, f := range found {
+				if f.State == "fail" {
+					return &exit{code: exitError}
+				}
+			}
+			return nil
+		},
+	}
+	a.clientFlags(cmd)
+	a.databaseFlag(cmd, &url)
+	return cmd
+}
+
+// clockReader notes the Date header of an answer, and how far off it is.
+type clockReader struct {
+	http.RoundTripper
+	offset atomic.Int64 // nanoseconds; the server's clock less ours
+	seen   atomic.Bool
+}
+
+// RoundTrip asks, and compares the clocks at the middle of the round trip.
+func (c *clockReader) RoundTrip(r *http.Request) (*http.Response, error) {
+	before := time.Now()
+	res, err := c.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return res, err
+	}
+	if t, perr := http.ParseTime(res.Header.Get("Date")); perr == nil {
+		middle := before.Add(time.Since(before) / 2)
+		c.offset.Store(int64(t.Add(500 * time.Millisecond).Sub(middle))) // the header has whole seconds
+		c.seen.Store(true)
+	}
+	return res, nil
+}
+
+// examine returns what it found, the most basic first. What cannot be looked at
+// because of an earlier finding is left out.
+func (a *app) examine(ctx context.Context, databaseURL string) (found []finding) {
+	add := func(check, state, remedy, format string, args ...any) {
+		found = append(found, finding{check, state, fmt.Sprintf(format, args...), remedy})
+	}
+	a.examineDisk(add)
+	if databaseURL != "" {
+		a.examineSchema(ctx, databaseURL, add)
+	}
+	t, err := a.target()
+	if err != nil {
+		add("server", "fail", "", "%v", err)
+		return found
+	}
+	clock := &clockReader{RoundTripper: http.DefaultTransport}
+	c, err := client.New(client.Config{URL: t.url, Token: t.token, HTTP: &http.Client{Transport: clock}, Timeout: healthTime, Tries: 1, UserAgent: "drover-cli/" + version})
+	if err != nil {
+		add("server", "fail", "", "%v", err)
+		return found
+	}
+	defer c.Close()
+
+	before := time.Now()
+	v, err := c.Version(ctx)
+	if err != nil {
+		add("server", "fail", remedy(err), "%s (from %s): %v", t.url, t.urlFrom, err)
+		return found
+	}
+	add("server", "ok", "", "%s (from %s) answers in %s", t.url, t.urlFrom, length(time.Since(before)))
+	switch {
+	case v.Version != version:
+		add("version", "warn", "use the same version on both sides", "this drover is %s, the server %s", version, v.Version)
+	default:
+		add("version", "ok", "", "%s, on %s", v.Version, v.Database)
+	}
+	if err := c.Healthy(ctx); err != nil {
+		add("ready", "fail", "its log says why; \"drover migrate status\" shows the schema", "%v", err)
+	} else {
+		add("ready", "ok", "", "the server and its database are well")
+	}
+	if offset := time.Duration(clock.offset.Load()); clock.seen.Load() {
+		switch {
+		case offset.Abs() > 5*time.Second:
+			add("clock", "warn", "let NTP set both; leases are kept by the server's clock, times shown here are by this one", "the server's clock is %s %s", length(offset.Abs()), aheadOrBehind(offset))
+		default:
+			add("clock", "ok", "", "within %s of the server's", length(max(offset.Abs(), time.Second)))
+		}
+	}
+	who, err := c.WhoAmI(ctx)
+	if err != nil {
+		add("token", "fail", remedy(err), "%v", err)
+		return found
+	}
+	add("token", "ok", "", "%s of tenant %s, from %s: %s", who.Name, who.Tenant, t.tokenFrom, strings.Join(who.Scopes, ", "))
+	queues, err := c.Queues(ctx)
+	if err != nil {
+		add("queues", "warn", remedy(err), "%v", err)
+	} else {
+		examineQueues(queues, add)
+	}
+	if dead, err := c.DeadLetters(ctx, client.List{Limit: maxPage}); err == nil {
+		examineDead(dead.Items, dead.NextCursor != "", add)
+	}
+	return found
+}
+
+type adder func(check, state, remedy, format string, args ...any)
+
+func aheadOrBehind(d time.Duration) string {
+	if d > 0 {
+		return "ahead"
+	}
+	return "behind"
+}
+
+// oldWait is from when a waiting task is worth a warning.
+const oldWait = 10 * time.Minute
+
+func examineQueues(queues []drover.Queue, add adder) {
+	worst := len(queues)
+	for _, q := range queues {
+		waiting := q.Ready + q.Queued
+		switch {
+		case waiting > 0 && q.Workers == 0:
+			add("queue "+q.Name, "warn", "start one that serves it: drover worker run --queue "+q.Name, "%d tasks wait and no worker serves it", waiting)
+		case waiting > 0 && q.OldestAge.Std() > oldWait:
+			add("queue "+q.Name, "warn", "more slots or more workers would help", "the oldest of %d tasks has waited %s for %d slots", waiting, length(q.OldestAge.Std()), q.Slots)
+		default:
+			worst--
+		}
+	}
+	if worst == 0 {
+		add("queues", "ok", "", "%d, none with work that nobody does", len(queues))
+	}
+}
+
+func examineDead(dead []drover.Task, more bool, add adder) {
+	if len(dead) == 0 {
+		add("dead letters", "ok", "", "none")
+		return
+	}
+	count := fmt.Sprint(len(dead))
+	if more {
+		count += " or more"
+	}
+	add("dead letters", "warn", "\"drover dlq list\" shows them, \"drover dlq replay\" runs them again", "%s; the newest is %s", count, taskLabel(dead[0]))
+}
+
+func (a *app) examineSchema(ctx context.Context, url string, add adder) {
+	db, err := a.openDatabase(ctx, url)
+	if err != nil {
+		add("database", "fail", "", "%v", err)
+		return
+	}
+	defer db.Close()
+	if err := db.CheckSchema(ctx); err != nil {
+		add("schema", "fail", "", "%v", err)
+		return
+	}
+	add("schema", "ok", "", "%s has the version this drover needs", redacted(url))
+}
+
+// Free space of the state folder below which doctor warns and fails.
+const (
+	lowDisk  = 1 << 30
+	fullDisk = 64 << 20
+)
+
+func (a *app) examineDisk(add adder) {
+	state := a.stateOrDefault()
+	var s syscall.Statfs_t
+	switch err := syscall.Statfs(state, &s); {
+	case errors.Is(err, fs.ErrNotExist):
+		return // no drover dev has run here
+	case err != nil:
+		add("disk", "warn", "", "%s: %v", state, err)
+		return
+	}
+	free := int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // the types differ between systems
+	path, err := filepath.Abs(state)
+	if err != nil {
+		path = state
+	}
+	switch {
+	case free < fullDisk:
+		add("disk", "fail", "make room; the database stops when it is full", "%s has %s free", path, bytesOf(free))
+	case free < lowDisk:
+		add("disk", "warn", "make room", "%s has %s free", path, bytesOf(free))
+	default:
+		add("disk", "ok", "", "%s has %s free", path, bytesOf(free))
+	}
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// readFile reads a file, or stdin where path is "-", up to maxInput bytes.
+func (a *app) readFile(path string) ([]byte, error) {
+	r, name := a.in, "standard input"
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		r, name = f, path
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxInput+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(b) > maxInput {
+		return nil, fmt.Errorf("%s is larger than %s", name, bytesOf(maxInput))
+	}
+	return b, nil
+}
+
+// checkJSON returns nil when b is one JSON value, and otherwise what is wrong and where.
+func checkJSON(b []byte) error {
+	if len(bytes.TrimSpace(b)) == 0 {
+		return errors.New("it is empty")
+	}
+	var v json.RawMessage
+	err := json.Unmarshal(b, &v)
+	var syntax *json.SyntaxError
+	if !errors.As(err, &syntax) {
+		return err
+	}
+	before := b[:min(int(syntax.Offset), len(b))]
+	line := bytes.Count(before, []byte("\n")) + 1
+	return fmt.Errorf("line %d, column %d: %w", line, len(before)-bytes.LastIndexByte(before, '\n')-1, err)
+}

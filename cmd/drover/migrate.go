@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drover-dev/drover/internal/store"
+	"github.com/drover-dev/drover/internal/store/driver"
+)
+
+func (a *app) migrateCommand() *cobra.Command {
+	cmd := a.noun("migrate", "Bring a database's schema to this version", false, a.migrateUp(), a.migrateStatus(), a.migrateSQL())
+	a.outputFlags(cmd)
+	return cmd
+}
+
+// openDatabase opens the database of a server's command.
+func (a *app) openDatabase(ctx context.Context, url string) (*store.DB, error) {
+	if url == "" {
+		return nil, usagef("which database? Set DROVER_DATABASE_URL or --database-url to sqlite:PATH or postgres://user:password@host/database")
+	}
+	db, err := store.Open(ctx, url, store.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", redacted(url), err)
+	}
+	return db, nil
+}
+
+// databaseFlag gives a command --database-url, and with it --config.
+func (a *app) databaseFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "database-url", "", "sqlite:PATH or postgres://user:password@host/database")
+	cmd.Flags().StringVar(&a.config, "config", "", "file of settings (default "+serverConfig+", env DROVER_CONFIG)")
+	setting(cmd, true, "database-url")
+}
+
+// step is a migration as it is listed: without its SQL.
+type step struct {
+	Version   int       `json:"version"`
+	Name      string    `json:"name"`
+	AppliedAt time.Time `json:"applied_at,omitzero"`
+	// Unknown says that a newer program has applied it.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+func steps(list []store.Migration) []step {
+	out := make([]step, len(list))
+	for i, m := range list {
+		out[i] = step{m.Version, m.Name, m.AppliedAt, m.SQL == ""}
+	}
+	return out
+}
+
+var migrationColumns = columns[step]{
+	name: func(m step) string { return strconv.Itoa(m.Version) },
+	list: []column[step]{
+		{head: "VERSION", text: func(_ *printer, m step) string { return strconv.Itoa(m.Version) }},
+		{head: "NAME", text: func(_ *printer, m step) string { return m.Name }},
+		{head: "APPLIED", text: func(p *printer, m step) string {
+			if m.AppliedAt.IsZero() {
+				return "not yet"
+			}
+			return p.moment(m.AppliedAt)
+		}},
+		{head: "NOTE", text: func(_ *printer, m step) string {
+			if m.Unknown {
+				return "not known to this drover: it needs a newer one"
+			}
+			return ""
+		}},
+	},
+}
+
+func (a *app) migrateUp() *cobra.Command {
+	var (
+		url string
+		o   store.MigrateOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Apply the migrations that are missing",
+		Long:  "Apply the migrations that are missing, each in a transaction of its own. Several may run at once: one works, the others wait and find nothing to do.",
+		Example: `  DROVER_DATABASE_URL=postgres://drover@db/drover drover migrate up
+  drover migrate up --database-url sqlite:/var/lib/drover/drover.db --dry-run
+  drover migrate up --target-version 3`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Target < 0 || o.Target > store.Newest() {
+				return usagef("--target-version %d: must be 1 to %d", o.Target, store.Newest())
+			}
+			db, err := a.openDatabase(cmd.Context(), url)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			done, err := db.Migrate(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			switch {
+			case len(done) == 0:
+				a.note("drover: the schema is up to date")
+			case o.DryRun:
+				a.note("drover: would apply %d migrations; \"drover migrate sql\" shows them", len(done))
+			default:
+				a.note("drover: applied %d migrations", len(done))
+			}
+			return printList(a.printer(), migrationColumns, steps(done))
+		},
+	}
+	a.databaseFlag(cmd, &url)
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "say what would be applied, and do nothing")
+	cmd.Flags().IntVar(&o.Target, "target-version", 0, "stop at this version (default: the newest)")
+	return cmd
+}
+
+func (a *app) migrateStatus() *cobra.Command {
+	var url string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show which migrations a database has; 5 when one is missing or not known",
+		Example: `  drover migrate status --database-url postgres://drover@db/drover
+  drover migrate status -o json`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			db, err := a.openDatabase(cmd.Context(), url)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			list, err := db.Migrations(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := printList(a.printer(), migrationColumns, steps(list)); err != nil {
+				return err
+			}
+			if err := db.CheckSchema(cmd.Context()); err != nil {
+				return &exit{code: exitConflict, err: err}
+			}
+			return nil
+		},
+	}
+	a.databaseFlag(cmd, &url)
+	return cmd
+}
+
+func (a *app) migrateSQL() *cobra.Command {
+	var (
+		url, dialect string
+		from, to     int
+	)
+	cmd := &cobra.Command{
+		Use:   "sql",
+		Short: "Print the migrations' SQL, without a database",
+		Example: `  drover migrate sql --dialect postgres
+  drover migrate sql --dialect postgres --from-version 2 > upgrade.sql`,
+		Args: args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			d := driver.PostgreSQL
+			switch {
+			case dialect == "sqlite" || dialect == "" && strings.HasPrefix(url, "sqlite:"):
+				d = driver.SQLite
+			case dialect != "" && dialect != "postgres":
+				return usagef("--dialect %s: must be postgres or sqlite", dialect)
+			}
+			var list []store.Migration
+			for _, m := range store.Known(d) {
+				if m.Version > from && (to == 0 || m.Version <= to) {
+					list = append(list, m)
+				}
+			}
+			for _, m := range list {
+				if _, err := io.WriteString(a.out, fmt.Sprintf("-- %d: %s\n%s\n", m.Version, m.Name, strings.TrimRight(m.SQL, "\n"))); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	a.databaseFlag(cmd, &url)
+	cmd.Flags().StringVar(&dialect, "dialect", "", "postgres or sqlite (default: as the database URL says, else postgres)")
+	cmd.Flags().IntVar(&from, "from-version", 0, "leave out the migrations up to this version")
+	cmd.Flags().IntVar(&to, "target-version", 0, "leave out those after this version")
+	return cmd
+}

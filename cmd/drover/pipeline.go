@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/client"
+	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/protocol"
+)
+
+func (a *app) pipelineCommand() *cobra.Command {
+	return a.noun("pipeline", "Register pipelines and look at them", true,
+		a.pipelineApply(), a.pipelineList(), a.pipelineGet(), a.pipelineLint())
+}
+
+var pipelineColumns = columns[drover.Pipeline]{
+	name: func(d drover.Pipeline) string { return pipelineRef(d) },
+	list: []column[drover.Pipeline]{
+		{head: "PIPELINE", text: func(_ *printer, d drover.Pipeline) string { return d.Name }},
+		{head: "VERSION", text: func(_ *printer, d drover.Pipeline) string { return strconv.Itoa(d.Version) }},
+		{head: "AGE", text: func(p *printer, d drover.Pipeline) string { return p.age(d.CreatedAt) }},
+		{head: "CREATOR", text: func(_ *printer, d drover.Pipeline) string { return d.Creator }},
+		{head: "HASH", wide: true, text: func(_ *printer, d drover.Pipeline) string { return d.Hash }},
+	},
+	detail: func(p *printer, d drover.Pipeline) []fact {
+		source := d.Source
+		if source == "" {
+			source = string(d.Definition)
+		}
+		return []fact{
+			{name: "PIPELINE", text: pipelineRef(d)},
+			{name: "CREATED", text: p.moment(d.CreatedAt)},
+			{name: "CREATOR", text: d.Creator},
+			{name: "HASH", text: d.Hash},
+			{name: "SOURCE", text: strings.TrimRight(source, "\n")},
+		}
+	},
+}
+
+func pipelineRef(d drover.Pipeline) string { return d.Name + "@" + strconv.Itoa(d.Version) }
+
+func (a *app) pipelineApply() *cobra.Command {
+	return &cobra.Command{
+		Use:   "apply FILE…",
+		Short: "Register definitions, as new versions where they changed",
+		Long: `Register definitions in YAML or JSON; - is standard input. A definition that is equal to a registered version
+gives that version. Running jobs keep the version they started with.`,
+		Example: `  drover pipeline apply pipeline.yaml
+  drover pipeline apply pipelines/*.yaml -o name
+  generate-pipeline | drover pipeline apply -`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			var done []drover.Pipeline
+			for _, file := range words {
+				src, err := a.readFile(file)
+				if err != nil {
+					return err
+				}
+				a.curlBody = "@" + file
+				d, err := c.ApplyPipeline(ctx, file, src)
+				if err != nil {
+					return inFileNamed(file, err)
+				}
+				what := "unchanged"
+				if d.Created {
+					what = "new"
+				}
+				a.note("drover: %s: %s, %s", file, pipelineRef(d), what)
+				done = append(done, d)
+			}
+			return printList(a.printer(), pipelineColumns, done)
+		}),
+	}
+}
+
+// inFileNamed puts the file before a refusal's detail.
+func inFileNamed(file string, err error) error {
+	e, ok := asRefusal(err)
+	if !ok || strings.Contains(e.Detail, file) {
+		return err
+	}
+	named := *e
+	named.Detail = file + ": " + e.Detail
+	return &named
+}
+
+func (a *app) pipelineList() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list [NAME]",
+		Short: "List pipelines in their newest version, or every version of one",
+		Example: `  drover pipeline list
+  drover pipeline list dataset-ingestion -o wide`,
+		Args:              args(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: a.completePipelines,
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			if len(words) == 1 {
+				versions, err := c.PipelineVersions(ctx, words[0])
+				if err != nil {
+					return err
+				}
+				return printList(a.printer(), pipelineColumns, versions)
+			}
+			return list(a, pipelineColumns, limit, func(l client.List) (protocol.Page[drover.Pipeline], error) { return c.Pipelines(ctx, l) })
+		}),
+	}
+	limitFlag(cmd, &limit)
+	return cmd
+}
+
+func (a *app) pipelineGet() *cobra.Command {
+	var source bool
+	cmd := &cobra.Command{
+		Use:   "get NAME[@VERSION]",
+		Short: "Show a pipeline",
+		Example: `  drover pipeline get dataset-ingestion
+  drover pipeline get dataset-ingestion@3 -o json
+  drover pipeline get dataset-ingestion --source > pipeline.yaml`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completePipelines,
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			name, number, versioned := strings.Cut(words[0], "@")
+			version := 0
+			if versioned {
+				var err error
+				if version, err = strconv.Atoi(number); err != nil || version < 1 {
+					return usagef("%q is not a pipeline such as dataset-ingestion or dataset-ingestion@3", words[0])
+				}
+			}
+			d, err := c.Pipeline(ctx, name, version)
+			if err != nil {
+				return err
+			}
+			if source {
+				_, err := io.WriteString(a.out, d.Source)
+				return err
+			}
+			return printOne(a.printer(), pipelineColumns, d)
+		}),
+	}
+	cmd.Flags().BoolVar(&source, "source", false, "print the text that was registered, and nothing else")
+	return cmd
+}
+
+func (a *app) pipelineLint() *cobra.Command {
+	return &cobra.Command{
+		Use:   "lint FILE…",
+		Short: "Check definitions without a server",
+		Long:  "Check definitions in YAML or JSON without a server; - is standard input. Every mistake is one line: file, line, column, place.",
+		Example: `  drover pipeline lint pipeline.yaml
+  drover pipeline lint pipelines/*.yaml`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: func(_ *cobra.Command, files []string) error {
+			bad := 0
+			for _, file := range files {
+				src, err := a.readFile(file)
+				if err != nil {
+					return err
+				}
+				p, err := dag.Parse(file, src)
+				if err == nil {
+					_, err = p.Compile()
+				}
+				if err == nil {
+					a.note("%s: ok", file)
+					continue
+				}
+				bad++
+				e, ok := asRefusal(err)
+				if !ok || len(e.Fields) == 0 {
+					a.note("%s: %s", file, clean(err.Error(), true))
+					continue
+				}
+				for _, f := range e.Fields {
+					a.note("%s:%d:%d: %s: %s", file, f.Line, f.Column, clean(f.Field, true), clean(f.Message, true))
+				}
+			}
+			if bad > 0 {
+				return exitf(exitError, "%d of %d definitions are not valid", bad, len(files))
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/client"
+)
+
+func (a *app) queueCommand() *cobra.Command {
+	return a.noun("queue", "Look at queues: what waits, what runs, who works", true, a.queueList(), a.queueGet())
+}
+
+var queueColumns = columns[drover.Queue]{
+	name: func(q drover.Queue) string { return q.Name },
+	list: []column[drover.Queue]{
+		{head: "QUEUE", text: func(_ *printer, q drover.Queue) string { return q.Name }},
+		{head: "READY", text: func(_ *printer, q drover.Queue) string { return countOf(q, q.Ready) }},
+		{head: "QUEUED", text: func(_ *printer, q drover.Queue) string { return countOf(q, q.Queued) }},
+		{head: "RUNNING", text: func(_ *printer, q drover.Queue) string { return countOf(q, q.Running) }},
+		{head: "DELAYED", text: func(_ *printer, q drover.Queue) string { return countOf(q, q.Delayed) }},
+		{head: "OLDEST", text: func(_ *printer, q drover.Queue) string {
+			if q.OldestAge == 0 {
+				return ""
+			}
+			return length(q.OldestAge.Std())
+		}},
+		{head: "WORKERS", text: func(_ *printer, q drover.Queue) string { return strconv.Itoa(q.Workers) }, paint: func(q drover.Queue) string {
+			if q.Workers == 0 && q.Ready+q.Queued > 0 {
+				return red
+			}
+			return ""
+		}},
+		{head: "SLOTS", text: func(_ *printer, q drover.Queue) string { return strconv.Itoa(q.Slots) }},
+	},
+}
+
+// countOf marks a count that stopped at its cap.
+func countOf(q drover.Queue, n int) string {
+	if q.Approximate && n >= 100_000 {
+		return fmt.Sprintf("%d+", n)
+	}
+	return strconv.Itoa(n)
+}
+
+func (a *app) queueList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List queues",
+		Example: `  drover queue list
+  drover queue list -o json`,
+		Args: args(cobra.NoArgs),
+		RunE: a.ask(func(ctx context.Context, c *client.Client, _ []string) error {
+			queues, err := c.Queues(ctx)
+			if err != nil {
+				return err
+			}
+			return printList(a.printer(), queueColumns, queues)
+		}),
+	}
+}
+
+func (a *app) queueGet() *cobra.Command {
+	return &cobra.Command{
+		Use:               "get QUEUE",
+		Short:             "Show a queue",
+		Example:           "  drover queue get default\n  drover queue get gpu -o json",
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeQueues,
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			q, err := c.Queue(ctx, words[0])
+			if err != nil {
+				return err
+			}
+			return printOne(a.printer(), queueColumns, q)
+		}),
+	}
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+type serverFlags struct {
+	databaseURL, addr, artifacts string
+	maxConns                     int
+	autoMigrate                  bool
+	tlsCert, tlsKey              string
+	behindProxy, insecure        bool
+	drain                        time.Duration
+}
+
+func (a *app) serverCommand() *cobra.Command {
+	var o serverFlags
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a server: the API and the loops, against PostgreSQL or SQLite",
+		Long: `Run a server: the API and the loops, against PostgreSQL or SQLite. Any number may run against one PostgreSQL.
+Workers are processes of their own: "drover worker run", or programs of yours.
+
+Every request needs a token; "drover token create --database-url" makes the first. Beyond this machine the
+server listens only with TLS, or --behind-proxy, which says that something in front of it speaks TLS.
+SIGTERM and Ctrl-C let requests finish, a second signal ends it at once.`,
+		Example: `  drover server --database-url postgres://drover@db/drover --auto-migrate
+  DROVER_DATABASE_URL_FILE=/run/secrets/db drover server --http-addr 0.0.0.0:8420 --behind-proxy
+  drover server --database-url sqlite:/var/lib/drover/drover.db --http-addr :8443 --tls-cert cert.pem --tls-key key.pem`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.addr, "http-addr", "127.0.0.1:8420", "address to listen on")
+	f.StringVar(&o.artifacts, "artifacts", "", "folder for artifacts, shared by all servers (default: artifacts beside a SQLite file; else uploads are refused)")
+	f.IntVar(&o.maxConns, "database-max-conns", 16, "connections to PostgreSQL at most")
+	f.BoolVar(&o.autoMigrate, "auto-migrate", false, "apply missing migrations at start")
+	f.StringVar(&o.tlsCert, "tls-cert", "", "certificate chain, PEM")
+	f.StringVar(&o.tlsKey, "tls-key", "", "its key, PEM")
+	f.BoolVar(&o.behindProxy, "behind-proxy", false, "a proxy in front of it speaks TLS: listen beyond this machine without")
+	f.BoolVar(&o.insecure, "insecure", false, "take requests without a token for an administrator's; on this machine only")
+	f.DurationVar(&o.drain, "drain-timeout", 25*time.Second, "how long requests may go on after SIGTERM")
+	a.databaseFlag(cmd, &o.databaseURL)
+	setting(cmd, true, "http-addr", "artifacts", "database-max-conns", "auto-migrate", "tls-cert", "tls-key", "behind-proxy", "insecure", "drain-timeout")
+	a.logFlags(cmd, true)
+	return cmd
+}
+
+// check refuses settings that contradict each other or leave a server open.
+func (o serverFlags) check() error {
+	local, err := loopback(o.addr)
+	switch {
+	case err != nil:
+		return usagef("--http-addr: %v", err)
+	case (o.tlsCert == "") != (o.tlsKey == ""):
+		return usagef("--tls-cert and --tls-key go together")
+	case o.insecure && (!local || o.behindProxy):
+		return usagef("--insecure: only with an address of this machine, such as --http-addr 127.0.0.1:8420, and without --behind-proxy: anybody who reaches it is an administrator")
+	case !local && o.tlsCert == "" && !o.behindProxy:
+		return usagef("--http-addr %s: is reached from other machines, where tokens must not travel in the clear; give --tls-cert and --tls-key, or say --behind-proxy when a proxy in front speaks TLS", o.addr)
+	case o.drain <= 0:
+		return usagef("--drain-timeout %s: must be positive", o.drain)
+	case o.maxConns < 4 || o.maxConns > 1000:
+		return usagef("--database-max-conns %d: must be 4 to 1000", o.maxConns)
+	}
+	return nil
+}
+
+func (a *app) serve(ctx context.Context, o serverFlags) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	log, err := a.logger()
+	if err != nil {
+		return err
+	}
+	if o.databaseURL == "" {
+		return usagef("which database? Set DROVER_DATABASE_URL or --database-url to sqlite:PATH or postgres://user:password@host/database")
+	}
+	cfg := serviceConfig{log: log, artifacts: o.artifacts, addr: o.addr, addrFlag: "http-addr", drain: o.drain}
+	if o.tlsCert != "" {
+		pair, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
+		if err != nil {
+			return usagef("--tls-cert, --tls-key: %v", err)
+		}
+		cfg.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	}
+	if path, ok := strings.CutPrefix(o.databaseURL, "sqlite:"); ok && cfg.artifacts == "" && !strings.Contains(path, ":memory:") {
+		cfg.artifacts = filepath.Join(filepath.Dir(strings.TrimPrefix(path, "//")), "artifacts")
+	}
+	if cfg.artifacts != "" {
+		if err := makeFolder(cfg.artifacts); err != nil {
+			return err
+		}
+	} else {
+		log.WarnContext(ctx, "artifacts are refused", "remedy", "give --artifacts a folder that all servers share")
+	}
+	db, err := store.Open(ctx, o.databaseURL, store.Options{Logger: log, MaxConns: o.maxConns})
+	if err != nil {
+		return fmt.Errorf("open %s: %w", redacted(o.databaseURL), err)
+	}
+	defer db.Close()
+	if o.autoMigrate {
+		done, err := db.Migrate(ctx, store.MigrateOptions{})
+		if err != nil {
+			return err
+		}
+		if len(done) > 0 {
+			log.InfoContext(ctx, "schema migrated", "version", done[len(done)-1].Version)
+		}
+	}
+	if err := db.CheckSchema(ctx); err != nil {
+		return &exit{code: exitConflict, err: err}
+	}
+	cfg.db = db
+	if o.insecure {
+		wrap, revoke, err := openDoor(ctx, db, log)
+		if err != nil {
+			return err
+		}
+		defer revoke()
+		cfg.wrap = wrap
+	}
+	s, err := newService(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	log.InfoContext(ctx, "server ready", "url", s.url(), "database", redacted(o.databaseURL), "version", version)
+	a.notify("READY=1")
+	context.AfterFunc(ctx, func() { a.notify("STOPPING=1") })
+	if err := s.run(ctx); err != nil {
+		return err
+	}
+	log.InfoContext(ctx, "server stopped")
+	return nil
+}
+
+// openDoor makes requests without a token those of an administrator of the
+// tenant "default": it lends them a token that it makes now and that revoke
+// ends. A request that names another host is refused, as a page in a browser of
+// this machine could send it (DNS rebinding).
+func openDoor(ctx context.Context, db *store.DB, log *slog.Logger) (wrap func(http.Handler) http.Handler, revoke func(), err error) {
+	e := engine.New(db, engine.Options{})
+	c, err := e.EnsureTenant(ctx, "default")
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := e.CreateToken(ctx, c, drover.Token{Tenant: "default", Name: "insecure", Scopes: []string{"admin"}})
+	if err != nil {
+		return nil, nil, err
+	}
+	log.WarnContext(ctx, "requests without a token are an administrator's", "flag", "--insecure")
+	wrap = func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "" {
+				host := r.Host
+				if name, _, err := net.SplitHostPort(host); err == nil {
+					host = name
+				}
+				if ip := net.ParseIP(strings.Trim(host, "[]")); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+					http.Error(w, "without a token, ask for localhost or 127.0.0.1", http.StatusMisdirectedRequest)
+					return
+				}
+				r.Header.Set("Authorization", "Bearer "+t.Secret)
+			}
+			h.ServeHTTP(w, r)
+		})
+	}
+	return wrap, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := e.RevokeToken(ctx, c, t.ID); err != nil {
+			log.WarnContext(ctx, "token of --insecure is not revoked", "token", t.ID, "err", err)
+		}
+	}, nil
+}

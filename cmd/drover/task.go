@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/client"
+	"github.com/drover-dev/drover/protocol"
+)
+
+func (a *app) taskCommand() *cobra.Command {
+	return a.noun("task", "Look at the tasks of jobs, and replay them", true,
+		a.taskList(), a.taskGet("get", "Show a task", "task"), a.taskAttempts(), a.taskLogs(), a.taskReplay("task"))
+}
+
+var taskColumns = columns[drover.Task]{
+	name: func(t drover.Task) string { return t.ID.String() },
+	list: []column[drover.Task]{
+		{head: "TASK", text: func(_ *printer, t drover.Task) string { return t.ID.String() }},
+		{head: "NAME", text: func(_ *printer, t drover.Task) string { return taskLabel(t) }},
+		{head: "STATUS", text: func(_ *printer, t drover.Task) string { return t.Status.String() }, paint: func(t drover.Task) string { return colourOf(t.Status) }},
+		{head: "ATTEMPT", text: func(_ *printer, t drover.Task) string { return fmt.Sprintf("%d/%d", t.Attempt, t.MaxAttempts) }},
+		{head: "QUEUE", text: func(_ *printer, t drover.Task) string { return t.Queue }},
+		{head: "RAN", text: func(p *printer, t drover.Task) string { return ranFor(p, t) }},
+		{head: "AGE", text: func(p *printer, t drover.Task) string { return p.age(t.CreatedAt) }},
+		{head: "ERROR", text: func(_ *printer, t drover.Task) string { return failureText(t.Error) }},
+		{head: "KIND", wide: true, text: func(_ *printer, t drover.Task) string { return t.Kind }},
+		{head: "GENERATION", wide: true, text: func(_ *printer, t drover.Task) string { return strconv.Itoa(t.Generation) }},
+		{head: "WORKER", wide: true, text: func(_ *printer, t drover.Task) string { return t.Worker }},
+		{head: "JOB", wide: true, text: func(_ *printer, t drover.Task) string { return t.JobID.String() }},
+	},
+	detail: func(p *printer, t drover.Task) []fact {
+		facts := []fact{
+			{name: "TASK", text: t.ID.String()},
+			{name: "NAME", text: taskLabel(t)},
+			{name: "STATUS", text: t.Status.String(), paint: colourOf(t.Status)},
+			{name: "JOB", text: t.JobID.String()},
+			{name: "KIND", text: t.Kind},
+			{name: "QUEUE", text: t.Queue},
+			{name: "CLASS", text: t.Class.String()},
+			{name: "ATTEMPT", text: fmt.Sprintf("%d of %d", t.Attempt, t.MaxAttempts)},
+			{name: "WORKER", text: t.Worker},
+			{name: "ERROR", text: failureText(t.Error), paint: red},
+			{name: "CREATED", text: p.moment(t.CreatedAt)},
+			{name: "DUE", text: p.moment(t.DueAt)},
+			{name: "CLAIMED", text: p.moment(t.ClaimedAt)},
+			{name: "FINISHED", text: p.moment(t.FinishedAt)},
+			{name: "RAN", text: ranFor(p, t)},
+		}
+		if t.Generation > 1 {
+			facts = append(facts, fact{name: "GENERATION", text: strconv.Itoa(t.Generation)})
+		}
+		if t.Unmet > 0 {
+			facts = append(facts, fact{name: "WAITS FOR", text: fmt.Sprintf("%d tasks before it", t.Unmet)})
+		}
+		if t.Progress != nil {
+			facts = append(facts, fact{name: "PROGRESS", text: progressText(*t.Progress)})
+		}
+		waits := map[string]string{}
+		for code, d := range t.Waits {
+			waits[code] = length(d.Std())
+		}
+		facts = append(facts, fact{name: "WAITED", text: pairs(waits)}, p.payload("INPUT", t.Input), p.payload("OUTPUT", t.Output))
+		if t.Error != nil && p.format == "wide" {
+			facts = append(facts, fact{name: "STACK", text: t.Error.Stack})
+		}
+		return facts
+	},
+}
+
+// ranFor is how long the newest attempt ran; empty for one that never did.
+func ranFor(p *printer, t drover.Task) string {
+	if t.ClaimedAt.IsZero() || t.FinishedAt.IsZero() && t.Status != drover.Running {
+		return ""
+	}
+	return p.since(t.ClaimedAt, t.FinishedAt)
+}
+
+func (a *app) taskList() *cobra.Command {
+	var (
+		job      string
+		statuses []string
+		limit    int
+		f        client.TasksFilter
+	)
+	cmd := &cobra.Command{
+		Use:   "list [JOB]",
+		Short: "List the tasks of a job, in the order of its pipeline",
+		Example: `  drover task list job_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
+  drover task list @latest --status FAILED,DEAD_LETTER
+  drover task list --job @latest --name extract -o wide`,
+		Args:              args(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: a.completeJobs,
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) (err error) {
+			if len(words) == 1 {
+				if job != "" {
+					return usagef("the job is given twice: %s and --job %s", words[0], job)
+				}
+				job = words[0]
+			}
+			if job == "" {
+				return usagef("say whose tasks: drover task list JOB")
+			}
+			if f.Status, err = parseStatuses(statuses); err != nil {
+				return err
+			}
+			id, err := jobID(ctx, c, job)
+			if err != nil {
+				return err
+			}
+			return list(a, taskColumns, limit, func(l client.List) (protocol.Page[drover.Task], error) {
+				f.List = l
+				return c.Tasks(ctx, id, f)
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&job, "job", "", "the job, in place of the argument")
+	cmd.Flags().StringVar(&f.Name, "name", "", "only tasks of this name")
+	cmd.Flags().StringSliceVar(&statuses, "status", nil, "only these, separated by commas")
+	limitFlag(cmd, &limit)
+	names := make([]string, 0, len(drover.Statuses()))
+	for _, s := range drover.Statuses() {
+		names = append(names, s.String())
+	}
+	must(cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(completions(names), cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("job", a.completeJobs))
+	return cmd
+}
+
+// taskGet shows one task; it is "task get" and "dlq show".
+func (a *app) taskGet(verb, short, noun string) *cobra.Command {
+	return &cobra.Command{
+		Use:   verb + " TASK",
+		Short: short,
+		Example: fmt.Sprintf(`  drover %s %s task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
+  drover %s %s task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C -o json`, noun, verb, noun, verb),
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeTasks(noun == "dlq"),
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			id, err := parsed(drover.ParseTaskID(words[0]))
+			if err != nil {
+				return err
+			}
+			t, err := c.Task(ctx, id)
+			if err != nil {
+				return err
+			}
+			if noun == "dlq" && t.Status != drover.DeadLetter {
+				return exitf(exitConflict, "%s is %s, not a dead letter; \"drover task get\" shows it", id, t.Status)
+			}
+			return printOne(a.printer(), taskColumns, t)
+		}),
+	}
+}
+
+var attemptColumns = columns[drover.Attempt]{
+	name: func(t drover.Attempt) string { return fmt.Sprintf("%s.%d.%d", t.TaskID, t.Generation, t.Attempt) },
+	list: []column[drover.Attempt]{
+		{head: "GENERATION", text: func(_ *printer, t drover.Attempt) string { return strconv.Itoa(t.Generation) }},
+		{head: "ATTEMPT", text: func(_ *printer, t drover.Attempt) string { return strconv.Itoa(t.Attempt) }},
+		{head: "OUTCOME", text: func(_ *printer, t drover.Attempt) string { return t.Outcome }, paint: func(t drover.Attempt) string { return colourOfOutcome(t.Outcome) }},
+		{head: "WAITED", text: func(p *printer, t drover.Attempt) string {
+			if t.ReadyAt.IsZero() {
+				return ""
+			}
+			return p.since(t.ReadyAt, t.ClaimedAt)
+		}},
+		{head: "RAN", text: func(p *printer, t drover.Attempt) string { return p.since(t.ClaimedAt, t.EndedAt) }},
+		{head: "STARTED", text: func(p *printer, t drover.Attempt) string { return p.age(t.ClaimedAt) }},
+		{head: "WORKER", text: func(_ *printer, t drover.Attempt) string { return t.Worker }},
+		{head: "ERROR", text: func(_ *printer, t drover.Attempt) string { return failureText(t.Error) }},
+		{head: "LEASE", wide: true, text: func(_ *printer, t drover.Attempt) string { return strconv.Itoa(int(t.LeaseVersion)) }},
+	},
+}
+
+func colourOfOutcome(s string) string {
+	switch s {
+	case "succeeded":
+		return green
+	case "failed":
+		return red
+	case "running":
+		return cyan
+	case "lease_lost":
+		return yellow
+	}
+	return grey
+}
+
+func (a *app) taskAttempts() *cobra.Command {
+	return &cobra.Command{
+		Use:   "attempts TASK",
+		Short: "List every attempt of a task, of all generations",
+		Example: `  drover task attempts task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
+  drover task attempts task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C -o json`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeTasks(false),
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			id, err := parsed(drover.ParseTaskID(words[0]))
+			if err != nil {
+				return err
+			}
+			attempts, err := c.Attempts(ctx, id)
+			if err != nil {
+				return err
+			}
+			return printList(a.printer(), attemptColumns, attempts)
+		}),
+	}
+}
+
+func (a *app) taskLogs() *cobra.Command {
+	var (
+		follow, stamps bool
+		attempt        int
+	)
+	cmd := &cobra.Command{
+		Use:   "logs TASK",
+		Short: "Show what a task wrote",
+		Example: `  drover task logs task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
+  drover task logs task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C --attempt 2 --timestamps
+  drover task logs task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C --follow`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeTasks(false),
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			id, err := parsed(drover.ParseTaskID(words[0]))
+			if err != nil {
+				return err
+			}
+			ended := func() (bool, error) {
+				t, err := c.Task(ctx, id)
+				return t.Status.Final(), err
+			}
+			return a.logs(ctx, c, client.LogsFilter{Task: id, Attempt: attempt}, "", stamps, follow, ended)
+		}),
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the task has ended")
+	cmd.Flags().BoolVar(&stamps, "timestamps", false, "put the time before each line")
+	cmd.Flags().IntVar(&attempt, "attempt", 0, "only this attempt")
+	return cmd
+}
+
+// taskReplay runs a finished task again; it is "task replay", and part of "dlq replay".
+func (a *app) taskReplay(noun string) *cobra.Command {
+	var (
+		input string
+		r     client.Replay
+	)
+	cmd := &cobra.Command{
+		Use:   "replay TASK",
+		Short: "Run a finished task again, as a new generation",
+		Long: `Run a finished task again, as a new generation with all its attempts. Its job is reopened when it had ended.
+Tasks after it run when it succeeds.`,
+		Example: `  drover task replay task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
+  drover task replay task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C --input @fixed.json --reason "wrong bucket"`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeTasks(noun == "dlq"),
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) (err error) {
+			id, err := parsed(drover.ParseTaskID(words[0]))
+			if err != nil {
+				return err
+			}
+			if r.Input, err = a.readInput("input", input); err != nil {
+				return err
+			}
+			t, err := c.Replay(ctx, id, r)
+			if err != nil {
+				return err
+			}
+			return a.replayed(t)
+		}),
+	}
+	replayFlags(cmd, &input, &r)
+	return cmd
+}
+
+func replayFlags(cmd *cobra.Command, input *string, r *client.Replay) {
+	cmd.Flags().StringVar(input, "input", "", "run it with this input: JSON, @FILE, or - for standard input")
+	cmd.Flags().StringVar(&r.Reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&r.RequestID, "request-id", "", "repeating the command with this id within 24 h gives the first answer (default: one of its own)")
+}
+
+// replayed prints the tasks that run again, as a list.
+func (a *app) replayed(tasks ...drover.Task) error {
+	p := a.printer()
+	if len(tasks) == 1 && p.format != "table" && p.format != "wide" {
+		return printOne(p, taskColumns, tasks[0])
+	}
+	return printTable(p, taskColumns, tasks)
+}
