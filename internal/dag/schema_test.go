@@ -3,6 +3,8 @@ package dag
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -125,5 +127,18 @@ func TestTheLastOfEqualMembersCounts(t *testing.T) {
 	}
 	if out, err := plan.Render(0, Scope{Input: in}); err != nil || string(out) != "1" {
 		t.Errorf("got %s, %v", out, err)
+	}
+}
+
+// A schema that could be loaded from a file is not.
+func TestNoOtherDocumentIsRead(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "schema.json")
+	if err := os.WriteFile(file, []byte(`{"type": "string"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, got := complaints(t, "", "pipeline: p\ninput: {properties: {a: {$ref: 'file://"+filepath.ToSlash(file)+"'}}}\ntasks: {a: {run: x}}\n")
+	if len(got) != 1 || !strings.Contains(got[0], "is another document") {
+		t.Errorf("got %q, want a refusal", got)
 	}
 }
