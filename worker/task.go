@@ -102,6 +102,9 @@ func (t *Task) SaveArtifact(ctx context.Context, name string, r io.Reader, opts 
 		}
 	}
 	saved, err := t.run.w.conn.PutArtifact(ctx, t.run.held, a, r)
+	if errors.Is(err, drover.ErrInvalid) || errors.Is(err, drover.ErrTooLarge) {
+		err = Permanent(err)
+	}
 	if err != nil {
 		return drover.Artifact{}, fmt.Errorf("save artifact %q: %w", name, err)
 	}

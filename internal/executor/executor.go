@@ -1,0 +1,148 @@
+// Package executor runs tasks for which nobody writes a worker: kind "exec"
+// starts a program, kind "http" makes a request. Both are handlers on package
+// worker, like any other.
+package executor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/drover-dev/drover/worker"
+)
+
+// The kinds of task.
+const (
+	KindExec = "exec"
+	KindHTTP = "http"
+)
+
+// Options bound what tasks may do here. The zero value works.
+type Options struct {
+	// Workdir is the folder that a relative command such as "./steps/cut.sh" is
+	// in; default the folder this process was started in.
+	Workdir string
+	// Temp is where each attempt gets its own folder; default the system's.
+	Temp string
+	// MaxOutput is how many bytes a result or the body of an answer may have; default 1 MiB.
+	MaxOutput int64
+	// MaxLog is how many bytes a program may write before the rest is not kept; default 10 MiB.
+	MaxLog int64
+	// KillAfter is how long a program may go on after SIGTERM; default 5 s. It
+	// must be less than the worker's CancelGrace.
+	KillAfter time.Duration
+	// AllowPrivate lets http tasks reach private, loopback and other special
+	// addresses, on any port.
+	AllowPrivate bool
+	// AllowPorts are the ports http tasks may reach; default 80 and 443.
+	AllowPorts []int
+}
+
+func (o Options) filled() (Options, error) {
+	if o.MaxOutput == 0 {
+		o.MaxOutput = 1 << 20
+	}
+	if o.MaxLog == 0 {
+		o.MaxLog = 10 << 20
+	}
+	if o.KillAfter == 0 {
+		o.KillAfter = 5 * time.Second
+	}
+	if len(o.AllowPorts) == 0 {
+		o.AllowPorts = []int{80, 443}
+	}
+	if o.MaxOutput < 0 || o.MaxLog < 0 || o.KillAfter < 0 {
+		return o, errors.New("executor: MaxOutput, MaxLog and KillAfter must not be negative")
+	}
+	dir, err := filepath.Abs(o.Workdir)
+	if err != nil {
+		return o, fmt.Errorf("executor: find the working folder: %w", err)
+	}
+	o.Workdir = dir
+	if info, err := os.Stat(dir); err != nil {
+		return o, fmt.Errorf("executor: find the working folder: %w", err)
+	} else if !info.IsDir() {
+		return o, fmt.Errorf("executor: the working folder %s is not a folder", dir)
+	}
+	return o, nil
+}
+
+// Register has w run both kinds.
+func Register(w *worker.Worker, o Options) error {
+	return errors.Join(RegisterExec(w, o), RegisterHTTP(w, o))
+}
+
+// RegisterExec has w run programs.
+func RegisterExec(w *worker.Worker, o Options) error {
+	o, err := o.filled()
+	if err != nil {
+		return err
+	}
+	w.HandleFunc(KindExec, (&program{o}).run)
+	return nil
+}
+
+// RegisterHTTP has w make requests.
+func RegisterHTTP(w *worker.Worker, o Options) error {
+	o, err := o.filled()
+	if err != nil {
+		return err
+	}
+	w.HandleFunc(KindHTTP, newRequester(o).run)
+	return nil
+}
+
+// bad is a permanent failure because of what the task says.
+func bad(format string, args ...any) error {
+	return worker.Permanent(worker.TypedError("bad_input", fmt.Errorf(format, args...)))
+}
+
+// decode reads a task's input strictly: a member nobody knows is a mistake.
+func decode(kind string, in json.RawMessage, v any) error {
+	if len(bytes.TrimSpace(in)) == 0 {
+		in = json.RawMessage("{}")
+	}
+	d := json.NewDecoder(bytes.NewReader(in))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return bad("read the input of %s: %s", kind, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return bad("read the input of %s: something follows the value", kind)
+	}
+	return nil
+}
+
+// text is a value in a place where programs and headers take text: a string is
+// itself, anything else its JSON, so that 2 and "2" mean the same.
+type text string
+
+// UnmarshalJSON reads any JSON but null.
+func (t *text) UnmarshalJSON(b []byte) error {
+	var s string
+	switch {
+	case string(b) == "null":
+		return errors.New("null stands where a text should be")
+	case b[0] == '"':
+		if err := json.Unmarshal(b, &s); err != nil {
+			return err
+		}
+	default:
+		var c bytes.Buffer
+		if err := json.Compact(&c, b); err != nil {
+			return err
+		}
+		s = c.String()
+	}
+	if strings.IndexByte(s, 0) >= 0 {
+		return errors.New("a text has a NUL in it")
+	}
+	*t = text(s)
+	return nil
+}
