@@ -28,6 +28,8 @@ type NewJob struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	// IdempotencyKey makes a repeat return the first job; up to 255 bytes, kept 7 days.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// Traceparent is the W3C trace context the job belongs to; empty starts a trace of its own.
+	Traceparent string `json:"traceparent,omitempty"`
 	// Retry and Timeout apply to the one task of a Kind job; pipelines declare their own.
 	Retry   *Retry   `json:"retry,omitempty"`
 	Timeout Duration `json:"timeout,omitzero"`

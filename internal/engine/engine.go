@@ -44,6 +44,8 @@ type Engine struct {
 	names names
 	plans plans
 	lanes cursors
+
+	tokens tokenCache
 }
 
 // New makes an engine on a migrated database.

@@ -17,6 +17,7 @@ type names struct {
 	queueID    sync.Map // name → int32
 	queueName  sync.Map // int32 → name
 	laneID     sync.Map // store.LaneKey → int32
+	laneKey    sync.Map // int32 → store.LaneKey
 	tenantName sync.Map // int32 → name
 }
 
@@ -107,6 +108,9 @@ type compiled struct {
 	Tenant  int32
 	Name    string
 	Version int32
+
+	placing sync.Mutex
+	at      []place // of each node; set by settleIn before the first job starts
 }
 
 const maxPlans = 1000

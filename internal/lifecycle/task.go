@@ -51,7 +51,7 @@ type Task struct {
 	LeaseVersion int32
 	Unmet        int32 // parents a PENDING task waits for
 	// Events counts the job's events while the task's row stands for the whole
-	// job; 0 when the job has a row of its own.
+	// job; 0 or less when the job has a row of its own.
 	Events    int32
 	Since     Instant // when the status began
 	DueAt     Instant // order within the queue; when a delayed task starts

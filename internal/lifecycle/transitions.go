@@ -12,8 +12,7 @@ const MaxLeaseLosses = 5
 
 // Hold is what keeps tasks of a job from starting.
 type Hold struct {
-	Paused     bool
-	Cancelling bool
+	Paused bool
 }
 
 // Met returns t after its last parent ended well. A due time in the future
@@ -100,18 +99,27 @@ func Snoozed(t Task, after time.Duration, now Instant) Task {
 }
 
 // Released returns t given back by its worker, its attempt too.
-func Released(t Task, now Instant) Task {
-	t = must(EventRelease, t, drover.Ready, now)
+func Released(t Task, h Hold, now Instant) Task {
+	t = backToReady(EventRelease, t, h, now)
 	t.Attempt--
 	t.LeaseVersion++
+	return t
+}
+
+// backToReady stands t in line again, or in the lane nobody scans.
+func backToReady(ev Event, t Task, h Hold, now Instant) Task {
+	t = must(ev, t, drover.Ready, now)
 	t.DueAt, t.ReadyAt, t.QueuedAt = now, now, 0
+	if h.Paused {
+		t.Lane = HeldLane
+	}
 	return t
 }
 
 // LeaseLost returns t after its session's lease ran out: READY at the first
 // loss, RETRY_WAIT with backoff from the second, DEAD_LETTER past
 // MaxLeaseLosses. The attempt is given back; losses are counted apart.
-func LeaseLost(t Task, p drover.Retry, jitter float64, now Instant) Task {
+func LeaseLost(t Task, h Hold, p drover.Retry, jitter float64, now Instant) Task {
 	t.Losses++
 	switch {
 	case t.Losses > MaxLeaseLosses:
@@ -119,8 +127,7 @@ func LeaseLost(t Task, p drover.Retry, jitter float64, now Instant) Task {
 		t.LeaseVersion++
 		return t
 	case t.Losses == 1:
-		t = must(EventLose, t, drover.Ready, now)
-		t.DueAt, t.ReadyAt, t.QueuedAt = now, now, 0
+		t = backToReady(EventLose, t, h, now)
 	default:
 		t = must(EventLose, t, drover.RetryWait, now)
 		t.DueAt = now.Add(Backoff(int(t.Losses)-1, p, jitter))
@@ -157,25 +164,15 @@ func Expired(t Task, now Instant) Task {
 // NotExpanded returns a map that could not expand.
 func NotExpanded(t Task, now Instant) Task { return must(EventNoExpand, t, drover.Failed, now) }
 
-// Replayed returns the first state of a new generation of a final task: PENDING
-// while unmet parents remain, else as Met has it. Attempts and losses start
-// anew; lease_version goes on.
-func Replayed(t Task, unmet int32, h Hold, now Instant) Task {
-	if !t.Status.Final() {
-		panic("replay of a task that is " + t.Status.String())
+// Replayed returns a final task at the start of a new generation: PENDING, with
+// the parents it waits for. Attempts and losses start anew; lease_version goes on.
+func Replayed(t Task, unmet int32, now Instant) Task {
+	if err := Check(EventReplay, t.Status, drover.Pending); err != nil {
+		panic("task " + t.ID.String() + ": " + err.Error())
 	}
-	t.Generation++
-	t.Attempt, t.Losses, t.Unmet = 0, 0, unmet
-	t.Session, t.Acquire, t.ClaimedAt, t.ReadyAt, t.QueuedAt, t.DueAt = 0, 0, 0, 0, 0, 0
-	t.Waits, t.Since = Waits{}, now
-	t.Status = drover.Pending
-	if unmet > 0 || t.Index == unexpanded {
-		return t
-	}
-	return Met(t, h, now)
+	return Task{ID: t.ID, Job: t.Job, Node: t.Node, Index: t.Index, Queue: t.Queue, Lane: t.Lane, Class: t.Class, Status: drover.Pending,
+		Generation: t.Generation + 1, LeaseVersion: t.LeaseVersion, Unmet: unmet, Since: now}
 }
-
-const unexpanded = -1
 
 // JobStatus returns how a job ends whose tasks have all ended: FAILED when one
 // failed, else CANCELLED when one was cancelled, else SUCCEEDED.

@@ -256,6 +256,8 @@ func qualify(alias, cols string) string {
 var (
 	takeJobPending = driver.New("take a job's pending", "", take("task_pending", "job_id, node, idx", "job_id = $1", "node, idx", "$2", "FOR UPDATE", pendingCols))
 	takeJobReady   = driver.New("take a job's ready", "", take("task_ready", "queue, class, lane, due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", readyCols))
+	takeJobFree    = driver.New("take a job's ready that are not held", "", take("task_ready", "queue, class, lane, due_at, task_id", "job_id = $1 AND lane <> 0", "task_id", "$2", "FOR UPDATE", readyCols))
+	takeJobHeld    = driver.New("take a job's held", "", take("task_ready", "queue, class, lane, due_at, task_id", "job_id = $1 AND lane = 0", "task_id", "$2", "FOR UPDATE", readyCols))
 	takeJobQueued  = driver.New("take a job's queued", "", take("task_queued", "queue, class, lane, due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", queuedCols))
 	takeJobDelayed = driver.New("take a job's delayed", "", take("task_delayed", "due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", delayedCols))
 	takeJobRunning = driver.New("take a job's running", "", take("task_running", "task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", runningCols))
@@ -278,9 +280,14 @@ func TakeJobQueued(job drover.JobID, n int, rows *[]lifecycle.Task) Stmt {
 	return Stmt{Text: takeJobQueued, Args: []any{[16]byte(job), int64(n)}, Scan: into(rows, scanQueued)}
 }
 
-// TakeJobReady removes up to n of the job's ready rows.
-func TakeJobReady(job drover.JobID, n int, rows *[]lifecycle.Task) Stmt {
-	return Stmt{Text: takeJobReady, Args: []any{[16]byte(job), int64(n)}, Scan: into(rows, scanReady)}
+// TakeJobReady removes up to n of the job's READY rows: those that are held, or
+// those that are not.
+func TakeJobReady(job drover.JobID, held bool, n int, rows *[]lifecycle.Task) Stmt {
+	text := takeJobFree
+	if held {
+		text = takeJobHeld
+	}
+	return Stmt{Text: text, Args: []any{[16]byte(job), int64(n)}, Scan: into(rows, scanReady)}
 }
 
 // TakeJobRunning removes up to n of the job's running rows.
@@ -296,21 +303,15 @@ func LockJobQueued(job drover.JobID, n int, rows *[]lifecycle.Task) Stmt {
 // The row of a job of one task, wherever it stands. Its event counter passes to
 // job_live when that is made.
 var (
-	disownPending = driver.New("disown pending", "", "UPDATE task_pending SET events = 0 WHERE job_id = $1 AND events > 0 RETURNING "+pendingCols)
-	disownReady   = driver.New("disown ready", "", "UPDATE task_ready SET events = 0 WHERE job_id = $1 AND events > 0 RETURNING "+readyCols)
-	disownQueued  = driver.New("disown queued", "", "UPDATE task_queued SET events = 0 WHERE job_id = $1 AND events > 0 RETURNING "+queuedCols)
-	disownDelayed = driver.New("disown delayed", "", "UPDATE task_delayed SET events = 0 WHERE job_id = $1 AND events > 0 RETURNING "+delayedCols)
-	disownRunning = driver.New("disown running", "", "UPDATE task_running SET events = 0 WHERE job_id = $1 AND events > 0 RETURNING "+runningCols)
-	soloEvents    = driver.New("events of a job of one task", "", "SELECT events FROM task_pending WHERE job_id = $1 UNION ALL SELECT events FROM task_ready WHERE job_id = $1 UNION ALL SELECT events FROM task_queued WHERE job_id = $1 UNION ALL SELECT events FROM task_delayed WHERE job_id = $1 UNION ALL SELECT events FROM task_running WHERE job_id = $1")
+	disownPending = driver.New("disown pending", "", "UPDATE task_pending SET events = -events WHERE job_id = $1 AND events > 0 RETURNING "+pendingCols)
+	disownReady   = driver.New("disown ready", "", "UPDATE task_ready SET events = -events WHERE job_id = $1 AND events > 0 RETURNING "+readyCols)
+	disownQueued  = driver.New("disown queued", "", "UPDATE task_queued SET events = -events WHERE job_id = $1 AND events > 0 RETURNING "+queuedCols)
+	disownDelayed = driver.New("disown delayed", "", "UPDATE task_delayed SET events = -events WHERE job_id = $1 AND events > 0 RETURNING "+delayedCols)
+	disownRunning = driver.New("disown running", "", "UPDATE task_running SET events = -events WHERE job_id = $1 AND events > 0 RETURNING "+runningCols)
 )
 
-// SoloEvents reads the event counters that live rows of the job carry, without a lock.
-func SoloEvents(job drover.JobID, events *[]int32) Stmt {
-	return Stmt{Text: soloEvents, Args: []any{[16]byte(job)}, Scan: into(events, func(r driver.Row) (n int32, err error) { err = r.Scan(&n); return n, err })}
-}
-
-// Disown locks the one live row of a job of one task and sets its event counter
-// to 0; rows are returned as they are after that.
+// Disown locks the one live row of a job of one task and takes the event counter
+// from it: it is negative from then on, and counts no more.
 func Disown(job drover.JobID, rows *[]lifecycle.Task) []Stmt {
 	a := []any{[16]byte(job)}
 	return []Stmt{

@@ -1,0 +1,381 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// changes is everything one transaction writes. Rows, wait accounting, events
+// and counters are added together and saved in one place, so that nobody can
+// forget one of them.
+type changes struct {
+	e   *Engine
+	now lifecycle.Instant
+
+	jobs     []store.JobRow
+	timers   []store.JobRow
+	tasks    []store.TaskRow
+	live     []lifecycle.Task // rows to stand in a live table
+	unmet    []lifecycle.Task // pending rows whose counter changes
+	met      []lifecycle.Task // pending rows that leave
+	finals   []store.FinalRow
+	attempts []store.AttemptRow
+	events   []store.EventRow
+	ended    []store.JobFinal // runs that end
+	holds    []store.Hold
+	publish  []store.Publish
+
+	fresh   []*store.JobLive                // to be inserted
+	loaded  map[drover.JobID]*store.JobLive // locked; to be updated or deleted
+	touched map[drover.JobID]bool           // of loaded, those that changed
+	queues  map[int32]bool                  // with new claimable tasks
+	failed  map[drover.JobID]string         // jobs one of whose tasks failed, and its name
+	sweep   []drover.JobID                  // jobs whose other tasks are to be ended after the commit
+}
+
+func (e *Engine) changes(now lifecycle.Instant) *changes {
+	return &changes{e: e, now: now, loaded: map[drover.JobID]*store.JobLive{}, touched: map[drover.JobID]bool{}, queues: map[int32]bool{}, failed: map[drover.JobID]string{}}
+}
+
+// newJob adds a live row to insert.
+func (x *changes) newJob(j *store.JobLive) { x.fresh = append(x.fresh, j) }
+
+// place stands a task in the live table of its status.
+func (x *changes) place(t lifecycle.Task) {
+	x.live = append(x.live, t)
+	if t.Status == drover.Queued {
+		x.queues[t.Queue] = true
+	}
+}
+
+// event numbers and adds an event of a job that has a row of its own.
+func (x *changes) event(j *store.JobLive, typ drover.EventType, task drover.TaskID, data []byte) {
+	j.Events++
+	x.touched[j.Job] = true
+	x.events = append(x.events, store.EventRow{Job: j.Job, Seq: j.Events, Type: typ, At: x.now, Task: task, Data: data})
+}
+
+// soloEvent numbers and adds an event of a job its task's row stands for.
+func (x *changes) soloEvent(t *lifecycle.Task, typ drover.EventType, data []byte) {
+	t.Events++
+	x.events = append(x.events, store.EventRow{Job: t.Job, Seq: int64(t.Events), Type: typ, At: x.now, Task: t.ID, Data: data})
+}
+
+// took is an event of a task, by whichever counter its job has.
+func (x *changes) took(j *store.JobLive, t *lifecycle.Task, typ drover.EventType, data []byte) {
+	if j == nil {
+		x.soloEvent(t, typ, data)
+		return
+	}
+	x.event(j, typ, t.ID, data)
+}
+
+// ending is how a task came to its end, or an attempt to its.
+type ending struct {
+	was     *lifecycle.Task // the running row, when a worker had it
+	outcome string          // of the attempt
+	output  []byte
+	failure *drover.Failure
+	reason  string // why it was skipped or cancelled
+	name    string
+}
+
+var endEvents = map[drover.Status]drover.EventType{
+	drover.Succeeded: drover.TaskSucceeded, drover.Failed: drover.TaskFailed, drover.DeadLetter: drover.TaskDeadLettered,
+	drover.Cancelled: drover.TaskCancelled, drover.Skipped: drover.TaskSkipped,
+}
+
+// end stores a task that has become final, and with the last one its job. j is
+// nil for a job its task's row stands for.
+func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how ending) {
+	errorJSON := encodeFailure(how.failure)
+	x.took(j, &t, endEvents[t.Status], how.data(&t))
+	x.finals = append(x.finals, store.FinalRow{Task: t, Tenant: tenant, At: x.now, Output: how.output, Error: errorJSON})
+	if how.was != nil && !(t.Status == drover.Succeeded && how.was.Attempt == 1 && how.was.Losses == 0) {
+		x.attempts = append(x.attempts, store.AttemptRow{Task: *how.was, At: x.now, Outcome: how.outcome, Status: t.Status, Error: errorJSON})
+	}
+	if j == nil {
+		f := store.JobFinal{Job: t.Job, Run: 1, Tenant: tenant, Total: 1, FinishedAt: x.now}
+		count(&f.Succeeded, &f.Failed, &f.Cancelled, &f.Skipped, t.Status)
+		f.Status = lifecycle.JobStatus(f.Failed, f.Cancelled)
+		x.soloEvent(&t, jobEndEvent(f.Status), nil)
+		f.Events = int64(t.Events)
+		x.ended = append(x.ended, f)
+		return
+	}
+	j.Open--
+	count(&j.Succeeded, &j.Failed, &j.Cancelled, &j.Skipped, t.Status)
+	x.touched[j.Job] = true
+	if t.Status == drover.Failed || t.Status == drover.DeadLetter {
+		x.failed[j.Job] = how.name
+	}
+}
+
+// between stores an attempt that ended while its task goes on.
+func (x *changes) between(j *store.JobLive, t lifecycle.Task, typ drover.EventType, how ending) {
+	x.took(j, &t, typ, how.data(&t))
+	x.attempts = append(x.attempts, store.AttemptRow{Task: *how.was, At: x.now, Outcome: how.outcome, Status: t.Status, Error: encodeFailure(how.failure)})
+	x.place(t)
+}
+
+// finish ends every job that has no open task left, and lets one whose task
+// failed start no more (fail fast).
+func (x *changes) finish() {
+	for _, j := range x.all() {
+		if j.Open > 0 {
+			if name, ok := x.failed[j.Job]; ok && j.Cancelling == 0 {
+				x.cancel(j, store.CauseFailFast, "", "task "+name+" failed")
+			}
+			continue
+		}
+		if !x.touched[j.Job] {
+			continue
+		}
+		f := store.JobFinal{Job: j.Job, Run: j.Run, Tenant: j.Tenant, Total: j.Total, Succeeded: j.Succeeded, Failed: j.Failed,
+			Cancelled: j.Cancelled, Skipped: j.Skipped, FinishedAt: x.now, Status: lifecycle.JobStatus(j.Failed, j.Cancelled)}
+		x.event(j, jobEndEvent(f.Status), drover.TaskID{}, nil)
+		f.Events = j.Events
+		x.ended = append(x.ended, f)
+	}
+}
+
+// cancel holds a job, so that nothing of it starts any more; its live tasks are
+// ended by sweeps after the commit.
+func (x *changes) cancel(j *store.JobLive, cause store.Cause, actor, reason string) {
+	j.Cancelling = cause
+	j.Graph++
+	x.touched[j.Job] = true
+	x.holds = append(x.holds, store.Hold{Job: j.Job, Kind: store.HoldCancel, Cause: cause, At: x.now, Actor: actor, Reason: reason})
+	x.sweep = append(x.sweep, j.Job)
+}
+
+func (x *changes) all() []*store.JobLive {
+	list := slices.Clone(x.fresh)
+	for _, j := range x.loaded {
+		list = append(list, j)
+	}
+	slices.SortFunc(list, func(a, b *store.JobLive) int { return compareIDs(a.Job, b.Job) })
+	return list
+}
+
+func count(ok, failed, cancelled, skipped *int32, s drover.Status) {
+	switch s {
+	case drover.Succeeded:
+		*ok++
+	case drover.Failed, drover.DeadLetter:
+		*failed++
+	case drover.Cancelled:
+		*cancelled++
+	case drover.Skipped:
+		*skipped++
+	}
+}
+
+func jobEndEvent(s drover.Status) drover.EventType {
+	switch s {
+	case drover.Failed:
+		return drover.JobFailed
+	case drover.Cancelled:
+		return drover.JobCancelled
+	}
+	return drover.JobSucceeded
+}
+
+// rowsAtOnce bounds the rows of one statement.
+const rowsAtOnce = 5000
+
+// save writes everything, job rows last (the lock order of ARCHITECTURE.md).
+func (x *changes) save(ctx context.Context, tx store.Tx) error {
+	x.finish()
+	var list []store.Stmt
+	add := func(s ...store.Stmt) { list = append(list, s...) }
+	var wrote, gone int64
+	for c := range slices.Chunk(x.jobs, rowsAtOnce) {
+		add(store.InsertJobs(c))
+	}
+	for c := range slices.Chunk(x.tasks, rowsAtOnce) {
+		add(store.InsertTasks(c))
+	}
+	for c := range slices.Chunk(x.unmet, 1<<20) { // one statement: its count is checked
+		add(store.UpdateUnmet(c, &wrote))
+	}
+	for c := range slices.Chunk(x.met, 1<<20) {
+		add(store.DeletePending(c, &gone))
+	}
+	for c := range slices.Chunk(x.live, rowsAtOnce) {
+		add(store.InsertLive(c)...)
+	}
+	for c := range slices.Chunk(x.finals, rowsAtOnce) {
+		add(store.InsertFinal(c))
+	}
+	for c := range slices.Chunk(x.attempts, rowsAtOnce) {
+		add(store.InsertAttempts(c))
+	}
+	add(store.PublishArtifacts(x.publish), store.InsertJobTimers(x.timers), store.InsertHolds(x.holds))
+	for c := range slices.Chunk(x.events, rowsAtOnce) {
+		add(store.InsertEvents(c))
+	}
+	final := map[drover.JobID]bool{}
+	for _, f := range x.ended {
+		final[f.Job] = true
+	}
+	add(store.InsertJobFinal(x.ended))
+	var insert, update []store.JobLive
+	var remove []drover.JobID
+	for _, j := range x.fresh {
+		if !final[j.Job] {
+			insert = append(insert, *j)
+		}
+	}
+	for _, j := range x.all() {
+		switch {
+		case x.loaded[j.Job] == nil:
+		case final[j.Job]:
+			remove = append(remove, j.Job)
+		case x.touched[j.Job]:
+			update = append(update, *j)
+		}
+	}
+	add(store.InsertJobLive(insert), store.UpdateJobLive(update))
+	add(store.DeleteJobLive(remove)...)
+	if err := tx.Pipe(ctx, list...); err != nil {
+		return err
+	}
+	if wrote != int64(len(x.unmet)) || gone != int64(len(x.met)) {
+		return store.ErrRetry // rows that were locked are gone: never ignored
+	}
+	return nil
+}
+
+// tell passes on after the commit what others wait for.
+func (e *Engine) tell(x *changes) {
+	if e.OnQueued != nil && len(x.queues) > 0 {
+		var names []string
+		for q := range x.queues {
+			if n, ok := e.names.queueName.Load(q); ok {
+				names = append(names, n.(string))
+			}
+		}
+		if len(names) > 0 {
+			e.OnQueued(names)
+		}
+	}
+	if e.OnEvents != nil && len(x.events) > 0 {
+		var ids []drover.JobID
+		for i, ev := range x.events {
+			if i == 0 || ev.Job != x.events[i-1].Job {
+				ids = append(ids, ev.Job)
+			}
+		}
+		e.OnEvents(ids)
+	}
+}
+
+// data is what the event of an attempt's or a task's end says.
+func (how *ending) data(t *lifecycle.Task) []byte {
+	b := append(make([]byte, 0, 200), `{"status":"`...)
+	b = append(append(b, t.Status.String()...), '"')
+	str := func(key, v string) {
+		if v != "" {
+			b = append(append(append(b, `,"`...), key...), `":`...)
+			q, _ := json.Marshal(v) // a string always encodes
+			b = append(b, q...)
+		}
+	}
+	num := func(key string, v int64) {
+		b = append(append(append(b, `,"`...), key...), `":`...)
+		b = strconv.AppendInt(b, v, 10)
+	}
+	at := func(key string, i lifecycle.Instant) {
+		if i > 0 {
+			b = append(append(append(b, `,"`...), key...), `":"`...)
+			b = append(i.Time().AppendFormat(b, timeFormat), '"')
+		}
+	}
+	str("name", how.name)
+	num("index", int64(t.Index))
+	num("generation", int64(t.Generation))
+	if w := how.was; w != nil {
+		num("attempt", int64(w.Attempt))
+		num("lease_version", int64(w.LeaseVersion))
+		str("worker_id", drover.SessionID(w.Session).String())
+		str("outcome", how.outcome)
+		at("ready_at", w.ReadyAt)
+		at("queued_at", w.QueuedAt)
+		at("claimed_at", w.ClaimedAt)
+	}
+	if t.Status == drover.RetryWait {
+		at("due_at", t.DueAt)
+	}
+	str("reason", how.reason)
+	if f := how.failure; f != nil {
+		str("error_class", string(f.Class))
+		str("error_type", f.Type)
+		str("message", cutAt(f.Message, 500))
+	}
+	return append(b, '}')
+}
+
+// timeFormat is RFC 3339 in UTC with milliseconds.
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+// Caps of what a failure keeps.
+const (
+	maxMessage = 8 << 10
+	maxStack   = 16 << 10
+)
+
+// encodeFailure returns the stored form of a failure; nil is empty.
+func encodeFailure(f *drover.Failure) []byte {
+	if f == nil {
+		return nil
+	}
+	c := *f
+	c.Message, c.Stack, c.Type = cutAt(c.Message, maxMessage), cutAt(c.Stack, maxStack), cutAt(c.Type, maxName)
+	c.Task = ""
+	b, err := json.Marshal(c) // invalid UTF-8 is replaced
+	if err != nil {
+		return []byte(`{"class":"permanent","message":"an error that could not be stored"}`)
+	}
+	return b
+}
+
+// decodeFailure reads what encodeFailure wrote.
+func decodeFailure(b []byte) *drover.Failure {
+	if len(b) == 0 {
+		return nil
+	}
+	var f drover.Failure
+	if json.Unmarshal(b, &f) != nil {
+		return &drover.Failure{Class: drover.ClassPermanent, Message: "the stored error cannot be read"}
+	}
+	return &f
+}
+
+// cutAt shortens text to n bytes with a marker, and drops NULs.
+func cutAt(s string, n int) string {
+	s = clearText(s)
+	if len(s) <= n {
+		return s
+	}
+	const mark = "… [cut]"
+	return clearText(s[:n-len(mark)]) + mark
+}
+
+func compareIDs[T ~[16]byte](a, b T) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return int(a[i]) - int(b[i])
+		}
+	}
+	return 0
+}
+
+func as[T error](err error, to *T) bool { return errors.As(err, to) }

@@ -1,0 +1,314 @@
+package engine
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// MaxAcquire bounds the leases of one acquire.
+const MaxAcquire = 1000
+
+// Acquire takes up to a.Max tasks for a session and returns their leases. It
+// makes one try and does not wait.
+func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]drover.Lease, error) {
+	if err := checkAcquire(&a); err != nil {
+		return nil, err
+	}
+	var leases []drover.Lease
+	var broken []brokenInput
+	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
+		var s store.SessionRow
+		if s, err = e.session(ctx, tx, c, a.Session, true); err != nil {
+			return err
+		}
+		leases, broken, err = e.claim(ctx, tx, s, a)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("acquire: %w", err)
+	}
+	e.failBroken(ctx, broken)
+	return leases, nil
+}
+
+func checkAcquire(a *drover.Acquire) error {
+	if a.Max < 1 || a.Max > MaxAcquire {
+		return &drover.Error{Code: drover.CodeValidation, Detail: "the acquire is not valid",
+			Fields: []drover.FieldError{{Field: "max", Message: fmt.Sprintf("must be 1 to %d", MaxAcquire)}}}
+	}
+	if len(a.Queues) > 100 {
+		return &drover.Error{Code: drover.CodeValidation, Detail: "the acquire is not valid",
+			Fields: []drover.FieldError{{Field: "queues", Message: "at most 100"}}}
+	}
+	return nil
+}
+
+// claim moves tasks to RUNNING inside tx and fills their inputs in.
+func (e *Engine) claim(ctx context.Context, tx store.Tx, s store.SessionRow, a drover.Acquire) ([]drover.Lease, []brokenInput, error) {
+	queues := a.Queues
+	if len(queues) == 0 {
+		queues = s.Queues
+	}
+	ids, err := store.QueueNumbers(ctx, tx, queues)
+	if err != nil {
+		return nil, nil, err
+	}
+	var got []store.Claimed
+	now := e.now()
+	for _, q := range ids {
+		if len(got) >= a.Max {
+			break
+		}
+		list, err := e.claimQueue(ctx, tx, q, a.Max-len(got), s, a.Number, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		got = append(got, list...)
+	}
+	return e.leases(ctx, tx, got)
+}
+
+// claimQueue takes up to n tasks of a queue, higher classes first, rotating
+// over the lanes within a class.
+func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, queue int32, n int, s store.SessionRow, number int64, now lifecycle.Instant) ([]store.Claimed, error) {
+	c := store.Claim{Queue: queue, Max: n, Session: s.ID, Acquire: number, AfterClass: -1, Cursor: e.lanes.get(queue), Now: now}
+	if s.Tenant != 0 {
+		lanes, err := store.TenantLanes(ctx, tx, queue, s.Tenant)
+		if err != nil || len(lanes) == 0 {
+			return nil, err
+		}
+		c.Lanes = lanes
+	}
+	var got []store.Claimed
+	take := func() (int, error) {
+		c.Max = n - len(got)
+		list, err := store.ClaimTasks(ctx, tx, e.db.Dialect(), c)
+		if err != nil || len(list) == 0 {
+			return 0, err
+		}
+		got = append(got, list...)
+		c.Cursor = farthest(list, c.Cursor)
+		e.lanes.set(queue, c.Cursor)
+		return len(list), nil
+	}
+	if _, err := take(); err != nil || len(got) == n {
+		return got, err
+	}
+	// Its lanes were uneven, or the first class is used up, held or empty: class by class.
+	classes, err := store.QueuedClasses(ctx, tx, queue, -1)
+	if err != nil {
+		return nil, err
+	}
+	for _, class := range classes {
+		c.AfterClass = class - 1
+		for len(got) < n {
+			k, err := take()
+			if err != nil {
+				return nil, err
+			}
+			if k == 0 || got[len(got)-1].Class != drover.Class(class) {
+				break
+			}
+		}
+	}
+	return got, nil
+}
+
+// farthest returns the lane of list that comes last in rotation from cursor.
+func farthest(list []store.Claimed, cursor int32) int32 {
+	order := func(lane int32) int64 {
+		if lane > cursor {
+			return int64(lane)
+		}
+		return int64(lane) + 1<<32
+	}
+	best := list[0].Lane
+	for _, x := range list[1:] {
+		if order(x.Lane) > order(best) {
+			best = x.Lane
+		}
+	}
+	return best
+}
+
+// brokenInput is a claimed task whose input cannot be filled in.
+type brokenInput struct {
+	lease   store.Lease
+	failure drover.Failure
+}
+
+// leases makes the leases of claimed tasks, their inputs filled in.
+func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) ([]drover.Lease, []brokenInput, error) {
+	out := make([]drover.Lease, 0, len(got))
+	var broken []brokenInput
+	scopes := map[drover.JobID]*scope{}
+	for i := range got {
+		x := &got[i]
+		tenant, err := e.tenantNameOf(ctx, tx, x.Tenant)
+		if err != nil {
+			return nil, nil, err
+		}
+		queue, err := e.queueNameOf(ctx, tx, x.Queue)
+		if err != nil {
+			return nil, nil, err
+		}
+		l := drover.Lease{TaskID: x.ID, JobID: x.Job, LeaseVersion: x.LeaseVersion, Tenant: tenant, Name: x.Kind, Index: int(x.Index), Kind: x.Kind,
+			Queue: queue, Generation: int(x.Generation), Attempt: int(x.Attempt), Input: x.Input,
+			IdempotencyKey: fmt.Sprintf("%s-%d", x.ID, x.Generation), Traceparent: attemptTrace(x)}
+		if x.Pipeline == 0 {
+			r, timeout := policyOf(x.Policy)
+			l.MaxAttempts, l.Timeout = r.MaxAttempts, drover.Duration(timeout)
+			if x.Generation > 1 {
+				if err := e.edited(ctx, tx, x.ID, x.Generation, &l.Input); err != nil {
+					return nil, nil, err
+				}
+			}
+			out = append(out, l)
+			continue
+		}
+		plan, err := e.plan(ctx, tx, x.Pipeline)
+		if err != nil {
+			return nil, nil, err
+		}
+		n := &plan.Nodes[x.Node]
+		l.Name, l.Pipeline, l.PipelineVersion = n.Name, plan.Name, int(plan.Version)
+		l.MaxAttempts, l.Timeout = n.Retry.MaxAttempts, drover.Duration(n.Timeout)
+		s := scopes[x.Job]
+		if s == nil {
+			s = newScope(x.Job, plan)
+			scopes[x.Job] = s
+		}
+		l.Input, err = e.render(ctx, tx, s, &x.Task, x.Input)
+		var refused *drover.Error
+		switch {
+		case errors.As(err, &refused):
+			broken = append(broken, brokenInput{store.Lease{Task: x.ID, Version: x.LeaseVersion, Session: x.Session},
+				drover.Failure{Class: drover.ClassInput, Message: refused.Error()}})
+			continue
+		case err != nil:
+			return nil, nil, err
+		}
+		out = append(out, l)
+	}
+	return out, broken, nil
+}
+
+// render fills in the input of a pipeline's task; a *drover.Error is the user's to mend.
+func (e *Engine) render(ctx context.Context, tx store.Tx, s *scope, t *lifecycle.Task, item []byte) (json.RawMessage, error) {
+	if t.Generation > 1 {
+		var in json.RawMessage
+		if err := e.edited(ctx, tx, t.ID, t.Generation, &in); err != nil || in != nil {
+			return in, err
+		}
+	}
+	if err := s.load(ctx, tx, s.plan.InputRefs(t.Node), t.Index); err != nil {
+		return nil, err
+	}
+	in, err := s.plan.Render(t.Node, s.dag(item, t.Index))
+	if err != nil {
+		return nil, drover.Errorf(drover.CodeExpression, "input of task %q: %s", s.plan.Nodes[t.Node].Name, err.Error())
+	}
+	if len(in) > 8*MaxPayload {
+		return nil, drover.Errorf(drover.CodePayloadTooLarge, "input of task %q has %d bytes once filled in; at most %d: pass references instead", s.plan.Nodes[t.Node].Name, len(in), 8*MaxPayload)
+	}
+	return in, nil
+}
+
+// edited replaces an input by the one a replay gave, if any.
+func (e *Engine) edited(ctx context.Context, tx store.Tx, id drover.TaskID, generation int32, in *json.RawMessage) error {
+	b, err := store.EditedInput(ctx, tx, id, generation)
+	if err == nil && b != nil {
+		*in = b
+	}
+	return err
+}
+
+// attemptTrace is the W3C trace context of an attempt: the job's trace, and a
+// span id that is the same whenever it is asked for.
+func attemptTrace(x *store.Claimed) string {
+	var span [8]byte
+	copy(span[:], x.ID[8:])
+	span[0] ^= byte(x.LeaseVersion)
+	span[1] ^= byte(x.LeaseVersion >> 8)
+	return "00-" + traceID(x.Job, x.Trace) + "-" + hex.EncodeToString(span[:]) + "-01"
+}
+
+// scope is what the expressions of a job's tasks see.
+type scope struct {
+	job   drover.JobID
+	plan  *compiled
+	input json.RawMessage
+	have  bool                        // input is loaded
+	out   map[dag.Key]json.RawMessage // outputs, by task
+	nodes map[int32]bool              // nodes whose outputs are all loaded
+	sizes map[int32]int
+}
+
+func newScope(job drover.JobID, plan *compiled) *scope {
+	return &scope{job: job, plan: plan, out: map[dag.Key]json.RawMessage{}}
+}
+
+// load reads the job's input and the outputs that refs name, those at hand excepted.
+func (s *scope) load(ctx context.Context, tx store.Tx, refs []dag.Ref, index int32) error {
+	if s.nodes == nil {
+		s.nodes, s.sizes = map[int32]bool{}, map[int32]int{}
+	}
+	if !s.have {
+		in, err := store.JobInput(ctx, tx, s.job)
+		if err != nil {
+			return err
+		}
+		s.input, s.have = in, true
+	}
+	for _, r := range refs {
+		at := int32(-2)
+		if r.Same {
+			at = index
+		}
+		if _, ok := s.out[dag.Key{Node: r.Node, Index: at}]; s.nodes[r.Node] || ok {
+			continue
+		}
+		list, err := store.ReadOutputs(ctx, tx, s.job, r.Node, at)
+		if err != nil {
+			return err
+		}
+		for _, o := range list {
+			k := dag.Key{Node: r.Node, Index: o.Index}
+			if _, ok := s.out[k]; !ok { // one of this transaction is newer
+				s.out[k] = o.Data
+			}
+		}
+		if at == -2 {
+			if s.sizes[r.Node], err = store.CountElements(ctx, tx, s.job, r.Node); err != nil {
+				return err
+			}
+			s.nodes[r.Node] = true
+		}
+	}
+	return nil
+}
+
+// dag gives the expressions their view.
+func (s *scope) dag(item json.RawMessage, index int32) dag.Scope {
+	if len(item) == 0 {
+		item = nil
+	}
+	return dag.Scope{Input: s.input, Item: item, Index: index,
+		Output: func(k dag.Key) (json.RawMessage, bool) {
+			v, ok := s.out[k]
+			if ok && len(v) == 0 {
+				v = json.RawMessage("null")
+			}
+			return v, ok
+		},
+		Len: func(node int32) int { return s.sizes[node] },
+	}
+}

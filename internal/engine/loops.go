@@ -1,0 +1,281 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/admit"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// Sizes of one step of a loop.
+const (
+	reapAtOnce   = 100  // sessions
+	takeAtOnce   = 1000 // tasks
+	expireAtOnce = 100  // jobs
+	cleanAtOnce  = 1000 // rows
+)
+
+// How long what is kept for a time only is kept.
+const (
+	keepIdempotency = 7 * 24 * time.Hour
+	keepOperations  = 24 * time.Hour
+	keepStaged      = 24 * time.Hour
+	keepProgress    = time.Hour
+)
+
+// ReapOnce ends sessions whose lease ran out and takes their tasks back. It
+// returns how many tasks it took.
+func (e *Engine) ReapOnce(ctx context.Context) (int, error) {
+	if err := e.db.SyncClock(ctx); err != nil {
+		return 0, fmt.Errorf("read the database's clock: %w", err)
+	}
+	var ended, holding []int64
+	err := e.db.Write(ctx, func(tx store.Tx) error {
+		ended, holding = nil, nil
+		return tx.Pipe(ctx, store.ReapSessions(e.now(), reapAtOnce, &ended), store.SessionsToClear(reapAtOnce, &holding))
+	})
+	if err != nil {
+		return 0, fmt.Errorf("reap: %w", err)
+	}
+	for _, id := range ended {
+		e.log.WarnContext(ctx, "worker lost: its lease ran out", "worker_id", drover.SessionID(id).String())
+	}
+	total := 0
+	var errs []error
+	for _, id := range holding {
+		n, err := e.clearSession(ctx, id, false)
+		total += n
+		errs = append(errs, err)
+	}
+	return total, errors.Join(errs...)
+}
+
+// clearSession takes back every task of a session that has ended. released says
+// that its worker gave them back; otherwise they count as lost.
+func (e *Engine) clearSession(ctx context.Context, id int64, released bool) (int, error) {
+	total := 0
+	for {
+		var x *changes
+		n := 0
+		err := e.db.Write(ctx, func(tx store.Tx) error {
+			x = e.changes(e.now())
+			var rows []lifecycle.Task
+			if err := tx.Pipe(ctx, store.TakeSession(id, takeAtOnce, &rows)); err != nil {
+				return err
+			}
+			var reports []*report
+			for _, t := range rows {
+				r := &report{task: t, Outcome: drover.Outcome{TaskID: t.ID, LeaseVersion: t.LeaseVersion, Status: outcomeLost}}
+				if released {
+					r.Status = drover.OutcomeReleased
+				}
+				reports = append(reports, r)
+			}
+			if n = len(rows); n == 0 {
+				return nil
+			}
+			sortReports(reports)
+			return e.decide(ctx, tx, x, reports)
+		})
+		if err != nil {
+			return total, fmt.Errorf("take back the tasks of worker %s: %w", drover.SessionID(id), err)
+		}
+		e.after(ctx, x)
+		if total += n; n < takeAtOnce {
+			return total, nil
+		}
+	}
+}
+
+// EndInProcessSessions ends the sessions of workers that lived inside a server
+// process which is gone: their names start with "dev/". Only a server that is
+// alone on its database may call it.
+func (e *Engine) EndInProcessSessions(ctx context.Context) (int, error) {
+	var rows []store.SessionRow
+	if err := e.db.Read(ctx, func(tx store.Tx) error { rows = nil; return tx.Pipe(ctx, store.LiveSessions(&rows)) }); err != nil {
+		return 0, err
+	}
+	total := 0
+	for _, s := range rows {
+		if !strings.HasPrefix(s.Worker, "dev/") {
+			continue
+		}
+		if err := e.db.Write(ctx, func(tx store.Tx) error { return tx.Pipe(ctx, store.EndSession(s.ID, e.now())) }); err != nil {
+			return total, err
+		}
+		n, err := e.clearSession(ctx, s.ID, false)
+		if total += n; err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// heldJobs reads which of the tasks' jobs must not start anything.
+func heldJobs(ctx context.Context, tx store.Tx, tasks []lifecycle.Task) (map[drover.JobID]bool, error) {
+	var jobs []drover.JobID
+	for _, t := range tasks {
+		jobs = append(jobs, t.Job)
+	}
+	var holds []store.Hold
+	if err := tx.Pipe(ctx, store.ReadHolds(uniqueSorted(jobs), &holds)); err != nil {
+		return nil, err
+	}
+	held := map[drover.JobID]bool{}
+	for _, h := range holds {
+		if h.Kind != store.HoldResume {
+			held[h.Job] = true
+		}
+	}
+	return held, nil
+}
+
+// AdmitOnce takes READY tasks on.
+func (e *Engine) AdmitOnce(ctx context.Context) (int, error) {
+	return e.moveOnce(ctx, "admit", func(ctx context.Context, tx store.Tx, x *changes) (int, error) {
+		var rows []lifecycle.Task
+		if err := tx.Pipe(ctx, store.TakeReady(takeAtOnce, &rows)); err != nil || len(rows) == 0 {
+			return 0, err
+		}
+		held, err := heldJobs(ctx, tx, rows)
+		if err != nil {
+			return 0, err
+		}
+		v := admit.View{Held: held}
+		for _, t := range rows {
+			v.Waiting = append(v.Waiting, admit.Candidate{Task: t.ID, Job: t.Job})
+		}
+		for i, why := range admit.Decide(v) {
+			t := rows[i]
+			if why == "" {
+				x.place(lifecycle.Admitted(t, t.Lane, x.now))
+				continue
+			}
+			t.Waits, t.Since, t.Lane = t.TotalAt(x.now), x.now, lifecycle.HeldLane
+			x.place(t)
+		}
+		return len(rows), nil
+	})
+}
+
+// TimersOnce starts what is due: retries, snoozes and start times.
+func (e *Engine) TimersOnce(ctx context.Context) (int, error) {
+	return e.moveOnce(ctx, "timers", func(ctx context.Context, tx store.Tx, x *changes) (int, error) {
+		var rows []lifecycle.Task
+		if err := tx.Pipe(ctx, store.TakeDue(x.now, takeAtOnce, &rows)); err != nil || len(rows) == 0 {
+			return 0, err
+		}
+		held, err := heldJobs(ctx, tx, rows)
+		if err != nil {
+			return 0, err
+		}
+		for _, t := range rows {
+			x.place(lifecycle.Due(t, lifecycle.Hold{Paused: held[t.Job]}, x.now))
+		}
+		return len(rows), nil
+	})
+}
+
+// moveOnce runs a step in a transaction, saves and tells.
+func (e *Engine) moveOnce(ctx context.Context, name string, step func(context.Context, store.Tx, *changes) (int, error)) (n int, err error) {
+	var x *changes
+	err = e.db.Write(ctx, func(tx store.Tx) error {
+		x = e.changes(e.now())
+		var err error
+		if n, err = step(ctx, tx, x); err != nil || n == 0 {
+			return err
+		}
+		return x.save(ctx, tx)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	e.tell(x)
+	return n, nil
+}
+
+// SweepOnce goes on with what cancels, pauses and resumes have begun.
+func (e *Engine) SweepOnce(ctx context.Context) (int, error) {
+	var holds []store.Hold
+	if err := e.db.Read(ctx, func(tx store.Tx) error { holds = nil; return tx.Pipe(ctx, store.HoldsToSweep(takeAtOnce, &holds)) }); err != nil {
+		return 0, fmt.Errorf("sweep: %w", err)
+	}
+	total := 0
+	var errs []error
+	for _, h := range holds {
+		n, err := e.sweepJob(ctx, h.Job)
+		total += n
+		errs = append(errs, err)
+	}
+	return total, errors.Join(errs...)
+}
+
+// ExpireOnce stops jobs whose expires_at has passed.
+func (e *Engine) ExpireOnce(ctx context.Context) (int, error) {
+	total := 0
+	for range expireAtOnce {
+		var x *changes
+		n := 0
+		err := e.db.Write(ctx, func(tx store.Tx) error {
+			x = e.changes(e.now())
+			var jobs []drover.JobID
+			if err := tx.Pipe(ctx, store.TakeJobTimers(x.now, 1, &jobs)); err != nil {
+				return err
+			}
+			if n = len(jobs); n == 0 {
+				return nil
+			}
+			heads := map[drover.JobID]store.JobHead{}
+			if err := tx.Pipe(ctx, store.ReadJobHeads(jobs, heads)); err != nil {
+				return err
+			}
+			j, _, err := e.ownRow(ctx, tx, x, jobs[0], heads[jobs[0]].Tenant)
+			if err != nil || j == nil || j.Cancelling != 0 {
+				return err
+			}
+			x.cancel(j, store.CauseExpired, "", "expires_at passed")
+			return x.save(ctx, tx)
+		})
+		if err != nil {
+			return total, fmt.Errorf("expire: %w", err)
+		}
+		if n == 0 {
+			break
+		}
+		total++
+		e.after(ctx, x)
+	}
+	return total, nil
+}
+
+// CleanOnce deletes what is kept for a time only.
+func (e *Engine) CleanOnce(ctx context.Context) (int, error) {
+	now := e.now()
+	var idem, ops, arts, progress int64
+	err := e.db.Write(ctx, func(tx store.Tx) error {
+		return tx.Pipe(ctx,
+			store.Clean("idempotency", now.Add(-keepIdempotency), cleanAtOnce, &idem),
+			store.Clean("operations", now.Add(-keepOperations), cleanAtOnce, &ops),
+			store.Clean("artifacts", now.Add(-keepStaged), cleanAtOnce, &arts),
+			store.Clean("progress", now.Add(-keepProgress), cleanAtOnce, &progress))
+	})
+	if err != nil {
+		return 0, fmt.Errorf("clean: %w", err)
+	}
+	return int(idem + ops + arts + progress), nil
+}
+
+// VacuumOnce frees the dead rows of the tables that churn. A job queue makes
+// them faster than the database's own vacuum looks.
+func (e *Engine) VacuumOnce(ctx context.Context) (int, error) {
+	if err := e.db.Vacuum(ctx, store.Churn...); err != nil {
+		return 0, fmt.Errorf("vacuum: %w", err)
+	}
+	return 0, nil
+}

@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// Replay opens a new generation of a finished task; the old record stays. With
+// it come back the tasks that were cut off when the job failed, so that the job
+// goes on from there, except those below another failed task. A finished job is
+// reopened as its next run.
+func (e *Engine) Replay(ctx context.Context, c Caller, id drover.TaskID, r ReplayRequest) (drover.Task, error) {
+	if err := checkRequest(&r.Request); err != nil {
+		return drover.Task{}, err
+	}
+	if len(r.Input) > MaxPayload {
+		return drover.Task{}, drover.Errorf(drover.CodePayloadTooLarge, "input has %d bytes; at most %d", len(r.Input), MaxPayload)
+	}
+	if len(r.Input) > 0 && !json.Valid(r.Input) {
+		return drover.Task{}, &drover.Error{Code: drover.CodeValidation, Detail: "the replay is not valid", Fields: []drover.FieldError{{Field: "input", Message: "is not valid JSON"}}}
+	}
+	var x *changes
+	write := func() error {
+		return e.db.Write(ctx, func(tx store.Tx) error {
+			x = e.changes(e.now())
+			return e.replay(ctx, tx, x, c, id, r)
+		})
+	}
+	err := write()
+	for try := 0; errors.Is(err, store.ErrUnique) && try < 3; try++ { // another replay reopened the job at the same moment
+		err = write()
+	}
+	if err != nil {
+		return drover.Task{}, fmt.Errorf("replay task: %w", err)
+	}
+	e.after(ctx, x)
+	return e.Task(ctx, c, id)
+}
+
+func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, id drover.TaskID, r ReplayRequest) error {
+	job, err := store.TaskJob(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	heads := map[drover.JobID]store.JobHead{}
+	if err := tx.Pipe(ctx, store.ReadJobHeads([]drover.JobID{job}, heads)); err != nil {
+		return err
+	}
+	head, ok := heads[job]
+	if !ok || head.Tenant != c.Tenant {
+		return notFound("task", id)
+	}
+	if done, err := e.once(ctx, tx, c, r.Request, "replay", id.String(), x.now); err != nil || done {
+		return err
+	}
+	// The job's row is locked first here; nothing that others lock is taken after it.
+	if err := e.lockJobs(ctx, tx, x, []drover.JobID{job}); err != nil {
+		return err
+	}
+	j, cut := x.loaded[job], false
+	if j == nil {
+		last, err := store.LastRun(ctx, tx, job)
+		if err != nil {
+			return err
+		}
+		if last.Run == 0 {
+			return drover.Errorf(drover.CodeInvalidTransition, "task %s has not ended; only a finished task can be replayed", id)
+		}
+		cut = last.Status == drover.Failed
+		j = &store.JobLive{Job: job, Tenant: last.Tenant, Run: last.Run + 1, Events: last.Events, Total: last.Total,
+			Succeeded: last.Succeeded, Failed: last.Failed, Cancelled: last.Cancelled, Skipped: last.Skipped}
+		x.newJob(j)
+		x.event(j, drover.JobReopened, drover.TaskID{}, actionData(c, r.Request))
+	}
+	if j.Cancelling != 0 {
+		return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping (%s); replay when it has ended", job, causeText(j.Cancelling))
+	}
+	tasks, err := store.JobTasks(ctx, tx, job)
+	if err != nil {
+		return err
+	}
+	target, ok := tasks[id]
+	if !ok || !target.Status.Final() {
+		return drover.Errorf(drover.CodeInvalidTransition, "task %s has not ended; only a finished task can be replayed", id)
+	}
+	if len(r.Input) > 0 {
+		if target.Index == dag.Unexpanded {
+			return drover.Errorf(drover.CodeInvalidTransition, "task %s is a map that did not expand; it has no input to replace", id)
+		}
+		if err := tx.Pipe(ctx, store.InsertTaskInput(id, target.Generation+1, r.Input)); err != nil {
+			return err
+		}
+	}
+	x.event(j, drover.TaskReplayed, id, replayData(c, r, target))
+	var plan *compiled
+	if head.Pipeline != 0 {
+		if plan, err = e.plan(ctx, tx, head.Pipeline); err != nil {
+			return err
+		}
+	}
+	back := []lifecycle.Task{target}
+	if plan != nil && cut {
+		back = revived(plan, tasks, target)
+	}
+	lanes := map[drover.TaskID]int32{}
+	if err := tx.Pipe(ctx, store.TaskLanes(back, lanes)); err != nil {
+		return err
+	}
+	g := newGraph(plan, job, j.Total)
+	g.trace = head.Trace
+	unmet, err := unmetOf(plan, tasks, back)
+	if err != nil {
+		return err
+	}
+	for _, t := range back {
+		uncount(j, t.Status)
+		j.Open++
+		t.Lane = lanes[t.ID]
+		g.add(lifecycle.Replayed(t, unmet[t.ID], x.now))
+	}
+	if err := resolve(ctx, tx, e, x.now, []*graph{g}, false); err != nil {
+		return err
+	}
+	g.collect(x, j)
+	return x.save(ctx, tx)
+}
+
+func replayData(c Caller, r ReplayRequest, t lifecycle.Task) []byte {
+	b, err := json.Marshal(struct {
+		Actor      string        `json:"actor,omitempty"`
+		Reason     string        `json:"reason,omitempty"`
+		Was        drover.Status `json:"was"`
+		Generation int32         `json:"generation"`
+		NewInput   bool          `json:"new_input,omitempty"`
+	}{c.Actor, r.Reason, t.Status, t.Generation + 1, len(r.Input) > 0})
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+func uncount(j *store.JobLive, s drover.Status) {
+	switch s {
+	case drover.Succeeded:
+		j.Succeeded--
+	case drover.Failed, drover.DeadLetter:
+		j.Failed--
+	case drover.Cancelled:
+		j.Cancelled--
+	case drover.Skipped:
+		j.Skipped--
+	}
+}
+
+// revived returns the target and the tasks that a failure cut off, but for
+// those that stand below a failed task which is not replayed.
+func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target lifecycle.Task) []lifecycle.Task {
+	blocked := map[int32]bool{}
+	for _, t := range tasks {
+		if t.ID != target.ID && (t.Status == drover.Failed || t.Status == drover.DeadLetter) {
+			for _, d := range plan.Descendants(t.Node) {
+				blocked[d] = true
+			}
+		}
+	}
+	out := []lifecycle.Task{target}
+	for _, t := range tasks {
+		if t.ID != target.ID && (t.Status == drover.Skipped || t.Status == drover.Cancelled) && !blocked[t.Node] {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b lifecycle.Task) int { return compareIDs(a.ID, b.ID) })
+	return out
+}
+
+// unmetOf counts the parents each task that comes back waits for: those that
+// have not succeeded, or come back themselves. It refuses when one of those has
+// ended and does not come back: the task would wait for ever.
+func unmetOf(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []lifecycle.Task) (map[drover.TaskID]int32, error) {
+	unmet := map[drover.TaskID]int32{}
+	if plan == nil {
+		return unmet, nil
+	}
+	again := map[drover.TaskID]bool{}
+	byKey := map[dag.Key]drover.TaskID{}
+	byNode := map[int32][]drover.TaskID{}
+	for _, t := range back {
+		again[t.ID] = true
+		byKey[keyOf(&t)] = t.ID
+		byNode[t.Node] = append(byNode[t.Node], t.ID)
+	}
+	for _, t := range tasks {
+		if t.Status == drover.Succeeded && !again[t.ID] {
+			continue
+		}
+		for _, k := range plan.Children(keyOf(&t)) {
+			below := byNode[k.Node]
+			if k.Index != dag.Every {
+				below = nil
+				if id, ok := byKey[k]; ok {
+					below = []drover.TaskID{id}
+				}
+			}
+			if len(below) > 0 && t.Status.Final() && !again[t.ID] {
+				return nil, drover.Errorf(drover.CodeInvalidTransition, "task %q waits for task %q, which is %s; replay %s first",
+					plan.Nodes[k.Node].Name, plan.Nodes[t.Node].Name, t.Status, t.ID)
+			}
+			for _, id := range below {
+				unmet[id]++
+			}
+		}
+	}
+	return unmet, nil
+}

@@ -1,0 +1,169 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// OpenSession registers a worker process. Its leases live as long as it does.
+func (e *Engine) OpenSession(ctx context.Context, c Caller, n drover.NewSession) (drover.Session, error) {
+	var bad []drover.FieldError
+	say := func(field, format string, args ...any) {
+		bad = append(bad, drover.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+	checkName(say, "worker", n.Worker)
+	if len(n.Queues) == 0 || len(n.Queues) > 100 {
+		say("queues", "name 1 to 100 queues")
+	}
+	for i, q := range n.Queues {
+		checkName(say, fmt.Sprintf("queues[%d]", i), q)
+	}
+	if len(n.Kinds) > 1000 {
+		say("kinds", "at most 1000")
+	}
+	for i, k := range n.Kinds {
+		checkName(say, fmt.Sprintf("kinds[%d]", i), k)
+	}
+	if n.Slots < 1 || n.Slots > 100_000 {
+		say("slots", "%d is outside 1 to 100000", n.Slots)
+	}
+	if len(n.Labels) > maxLabels {
+		say("labels", "%d labels; at most %d", len(n.Labels), maxLabels)
+	}
+	for k, v := range n.Labels {
+		if k == "" || len(k) > 63 || len(v) > 255 || !clean(k) || !clean(v) {
+			say("labels", "key %q or its value is too long or has control characters", cut(k))
+		}
+	}
+	if len(n.Version) > maxName || !clean(n.Version) {
+		say("version", "at most %d bytes", maxName)
+	}
+	if len(bad) > 0 {
+		return drover.Session{}, &drover.Error{Code: drover.CodeValidation, Detail: "the session is not valid", Fields: bad}
+	}
+	for _, q := range n.Queues { // a queue exists from the first worker on, too
+		if _, err := e.queue(ctx, q); err != nil {
+			return drover.Session{}, err
+		}
+	}
+	now := e.now()
+	s := store.SessionRow{Tenant: c.Tenant, Actor: c.Actor, Worker: n.Worker, Queues: n.Queues, Kinds: n.Kinds, Labels: n.Labels, Slots: int32(n.Slots),
+		Version: n.Version, StartedAt: now, ExpiresAt: now.Add(e.opts.LeaseFor)}
+	if c.System {
+		s.Tenant = 0
+	}
+	if err := e.db.Write(ctx, func(tx store.Tx) error { return store.InsertSession(ctx, tx, &s) }); err != nil {
+		return drover.Session{}, fmt.Errorf("open session: %w", err)
+	}
+	return e.showSession(s), nil
+}
+
+// showSession is what the API shows of a session.
+func (e *Engine) showSession(s store.SessionRow) drover.Session {
+	return drover.Session{ID: drover.SessionID(s.ID), Worker: s.Worker, Queues: s.Queues, Kinds: s.Kinds, Slots: int(s.Slots), Labels: s.Labels, Version: s.Version,
+		Draining: s.Draining, StartedAt: s.StartedAt.Time(), ExpiresAt: s.ExpiresAt.Time(),
+		LeaseFor: drover.Duration(e.opts.LeaseFor), RenewEvery: drover.Duration(e.opts.LeaseFor / 3)}
+}
+
+// session reads a session of the caller's. live asks that it has not expired,
+// and keeps the reaper from ending it before the transaction does.
+func (e *Engine) session(ctx context.Context, tx store.Tx, c Caller, id drover.SessionID, live bool) (store.SessionRow, error) {
+	s, err := store.ReadSession(ctx, tx, int64(id), live)
+	switch {
+	case err != nil:
+		return s, err
+	case s.ID == 0, s.Tenant != callerTenant(c) || s.Actor != c.Actor:
+		return s, notFound("worker", id)
+	case live && (s.Ended || s.ExpiresAt <= e.now()):
+		return s, expiredSession(id)
+	}
+	return s, nil
+}
+
+// callerTenant is the tenant a caller's sessions serve; 0 is all.
+func callerTenant(c Caller) int32 {
+	if c.System {
+		return 0
+	}
+	return c.Tenant
+}
+
+func expiredSession(id drover.SessionID) error {
+	return drover.Errorf(drover.CodeLeaseLost, "the lease of worker %s has run out; open a new session", id)
+}
+
+// Renew extends a session and with it every lease it holds. It answers which of
+// the held leases are to be cancelled and which are lost, and takes back leases
+// whose acquire's answer never arrived.
+func (e *Engine) Renew(ctx context.Context, c Caller, id drover.SessionID, r drover.Renewal) (drover.Renewed, error) {
+	if len(r.Held) > 100_000 {
+		return drover.Renewed{}, &drover.Error{Code: drover.CodeValidation, Detail: "the renewal is not valid", Fields: []drover.FieldError{{Field: "held", Message: "at most 100000"}}}
+	}
+	var out drover.Renewed
+	now := e.now()
+	err := e.db.Write(ctx, func(tx store.Tx) error {
+		out = drover.Renewed{}
+		if _, err := e.session(ctx, tx, c, id, false); err != nil {
+			return err
+		}
+		s, err := store.RenewSession(ctx, tx, int64(id), now.Add(e.opts.LeaseFor), r.Draining, now)
+		if err != nil {
+			return err
+		}
+		if s.ID == 0 {
+			return expiredSession(id)
+		}
+		out.ExpiresAt, out.LeaseFor = s.ExpiresAt.Time(), drover.Duration(e.opts.LeaseFor)
+		var have []store.SessionLease
+		if err := tx.Pipe(ctx, store.SessionLeases(int64(id), &have), store.CancelledLeases(int64(id), &out.Cancelled)); err != nil {
+			return err
+		}
+		held := make(map[drover.Held]bool, len(r.Held))
+		for _, h := range r.Held {
+			held[h] = true
+		}
+		granted := make(map[drover.Held]bool, len(have))
+		var forgotten []store.Lease
+		for _, l := range have {
+			h := drover.Held{TaskID: l.Task, LeaseVersion: l.Version}
+			granted[h] = true
+			if !held[h] && l.Acquire <= r.Acquired {
+				forgotten = append(forgotten, l.Lease)
+			}
+		}
+		for _, h := range r.Held {
+			if !granted[h] {
+				out.Lost = append(out.Lost, h)
+			}
+		}
+		out.Cancelled = slices.DeleteFunc(out.Cancelled, func(h drover.Held) bool { return !held[h] })
+		if len(forgotten) == 0 {
+			return nil
+		}
+		return e.release(ctx, tx, forgotten, now)
+	})
+	if err != nil {
+		return drover.Renewed{}, fmt.Errorf("renew: %w", err)
+	}
+	return out, nil
+}
+
+// CloseSession ends a session and gives back what it still holds.
+func (e *Engine) CloseSession(ctx context.Context, c Caller, id drover.SessionID) error {
+	now := e.now()
+	err := e.db.Write(ctx, func(tx store.Tx) error {
+		if _, err := e.session(ctx, tx, c, id, false); err != nil {
+			return err
+		}
+		return tx.Pipe(ctx, store.EndSession(int64(id), now))
+	})
+	if err != nil {
+		return fmt.Errorf("close session: %w", err)
+	}
+	_, err = e.clearSession(ctx, int64(id), true)
+	return err
+}

@@ -1,0 +1,444 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// MaxSettle bounds the outcomes of one settlement.
+const MaxSettle = 1000
+
+// outcomeLost is how the reaper reports an attempt whose lease ran out.
+const outcomeLost = "lease_lost"
+
+// report is one attempt's end on its way to be stored.
+type report struct {
+	lease store.Lease
+	drover.Outcome
+	answer *drover.Settled // where the worker waits for it; nil inside the engine
+	task   lifecycle.Task  // the running row, once taken
+}
+
+// Settle stores a batch of outcomes of many callers in one transaction, each
+// fenced by its lease_version, with what follows from them: retries, released
+// children, expanded maps, finished jobs. A settlement's acquire is served in
+// the same transaction. A repeat of an outcome gets the first answer.
+func (e *Engine) Settle(ctx context.Context, batch []Settlement) []SettleResult {
+	out := make([]SettleResult, len(batch))
+	var live []int
+	for i, s := range batch {
+		if err := checkSettlement(&s); err != nil {
+			out[i].Err = err
+			continue
+		}
+		live = append(live, i)
+	}
+	var x *changes
+	var broken []brokenInput
+	err := e.db.Write(ctx, func(tx store.Tx) error {
+		x, broken = e.changes(e.now()), nil
+		return e.settleBatch(ctx, tx, x, batch, live, out, &broken)
+	})
+	if err != nil {
+		for _, i := range live {
+			if out[i].Err == nil {
+				out[i] = SettleResult{Err: fmt.Errorf("settle: %w", err)}
+			}
+		}
+		return out
+	}
+	e.after(ctx, x)
+	e.failBroken(ctx, broken)
+	return out
+}
+
+func checkSettlement(s *Settlement) error {
+	if len(s.Outcomes) > MaxSettle {
+		return &drover.Error{Code: drover.CodeValidation, Detail: "the settlement is not valid",
+			Fields: []drover.FieldError{{Field: "outcomes", Message: fmt.Sprintf("at most %d", MaxSettle)}}}
+	}
+	if s.Acquire != nil {
+		return checkAcquire(s.Acquire)
+	}
+	return nil
+}
+
+func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, out []SettleResult, broken *[]brokenInput) error {
+	var reports []*report
+	sessions := map[int]store.SessionRow{}
+	for _, i := range live {
+		s := batch[i]
+		out[i] = SettleResult{Settled: make([]drover.Settled, len(s.Outcomes))}
+		row, err := e.session(ctx, tx, s.Caller, s.Session, false)
+		var refused *drover.Error
+		if errors.As(err, &refused) {
+			out[i] = SettleResult{Err: refused}
+			continue
+		} else if err != nil {
+			return err
+		}
+		sessions[i] = row
+		for k, o := range s.Outcomes {
+			a := &out[i].Settled[k]
+			a.TaskID = o.TaskID
+			if bad := checkOutcome(&o); bad != nil {
+				a.Err = bad
+				continue
+			}
+			reports = append(reports, &report{lease: store.Lease{Task: o.TaskID, Version: o.LeaseVersion, Session: row.ID}, Outcome: o, answer: a})
+		}
+	}
+	if err := e.settle(ctx, tx, x, reports); err != nil {
+		return err
+	}
+	for _, i := range live {
+		a := batch[i].Acquire
+		s, ok := sessions[i]
+		if a == nil || !ok || s.Ended || s.Draining || s.ExpiresAt <= x.now {
+			continue
+		}
+		// Shared, as by any claim, so that the reaper waits for it.
+		if s, err := e.session(ctx, tx, batch[i].Caller, batch[i].Session, true); err == nil {
+			leases, bad, err := e.claim(ctx, tx, s, *a)
+			if err != nil {
+				return err
+			}
+			out[i].Leases = leases
+			*broken = append(*broken, bad...)
+		} else if drover.CodeOf(err) == "" {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkOutcome validates an outcome. What a handler returned but cannot be kept
+// becomes a permanent failure that says so.
+func checkOutcome(o *drover.Outcome) *drover.Error {
+	fail := func(format string, args ...any) {
+		o.Status, o.Output = drover.OutcomeFailed, nil
+		o.Error = &drover.Failure{Class: drover.ClassPermanent, Message: fmt.Sprintf(format, args...)}
+	}
+	switch o.Status {
+	case drover.OutcomeSucceeded:
+		if len(o.Output) > MaxPayload {
+			fail("the output has %d bytes; at most %d: save it as an artifact and return its URI", len(o.Output), MaxPayload)
+		} else if len(o.Output) > 0 && !json.Valid(o.Output) {
+			fail("the output is not valid JSON")
+		}
+	case drover.OutcomeFailed:
+		if o.Error == nil {
+			o.Error = &drover.Failure{}
+		}
+		f := *o.Error
+		switch f.Class {
+		case drover.ClassRetryable, drover.ClassPermanent, drover.ClassThrottled, drover.ClassTimeout, drover.ClassPanic:
+		case "":
+			f.Class = drover.ClassRetryable
+		default:
+			return &drover.Error{Code: drover.CodeValidation, Detail: "the outcome is not valid",
+				Fields: []drover.FieldError{{Field: "error.class", Message: fmt.Sprintf("%q is not retryable, permanent, throttled, timeout or panic", cut(string(f.Class)))}}}
+		}
+		if f.Message == "" {
+			f.Message = "the handler gave no message"
+		}
+		o.Error = &f
+	case drover.OutcomeSnoozed, drover.OutcomeReleased, drover.OutcomeCancelled:
+	default:
+		return &drover.Error{Code: drover.CodeValidation, Detail: "the outcome is not valid",
+			Fields: []drover.FieldError{{Field: "status", Message: fmt.Sprintf("%q is not succeeded, failed, snoozed, released or cancelled", cut(o.Status))}}}
+	}
+	if o.RetryAfter < 0 || o.RetryAfter.Std() > farFuture {
+		return &drover.Error{Code: drover.CodeValidation, Detail: "the outcome is not valid",
+			Fields: []drover.FieldError{{Field: "retry_after", Message: "must be from 0 to ten years"}}}
+	}
+	return nil
+}
+
+// settle takes the running rows of the reports, decides, and stores.
+func (e *Engine) settle(ctx context.Context, tx store.Tx, x *changes, reports []*report) error {
+	slices.SortStableFunc(reports, func(a, b *report) int { return compareIDs(a.lease.Task, b.lease.Task) })
+	byTask := map[drover.TaskID]*report{}
+	var leases []store.Lease
+	for _, r := range reports {
+		if byTask[r.lease.Task] == nil {
+			byTask[r.lease.Task] = r
+			leases = append(leases, r.lease)
+		}
+	}
+	var taken []lifecycle.Task
+	if err := tx.Pipe(ctx, store.TakeRunning(leases, &taken)); err != nil {
+		return err
+	}
+	var accepted []*report
+	for _, t := range taken {
+		r := byTask[t.ID]
+		r.task = t
+		accepted = append(accepted, r)
+	}
+	sortReports(accepted)
+	if err := e.decide(ctx, tx, x, accepted); err != nil {
+		return err
+	}
+	return e.answerRepeats(ctx, tx, reports)
+}
+
+// answerRepeats answers the reports whose lease is not held any more: with the
+// first answer when they were accepted before, else with lease-lost.
+func (e *Engine) answerRepeats(ctx context.Context, tx store.Tx, reports []*report) error {
+	var open []*report
+	var leases []store.Lease
+	for _, r := range reports {
+		if r.answer != nil && r.answer.Status == 0 && r.answer.Err == nil {
+			open = append(open, r)
+			leases = append(leases, r.lease)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	ends := map[store.Lease]drover.Status{}
+	if err := tx.Pipe(ctx, store.ReadEnds(leases, ends)...); err != nil {
+		return err
+	}
+	for _, r := range open {
+		if s, ok := ends[r.lease]; ok && s != 0 {
+			r.answer.Status = s
+			continue
+		}
+		r.answer.Err = drover.Errorf(drover.CodeLeaseLost, "task %s is not leased to this worker under lease_version %d any more; drop its outcome", r.lease.Task, r.lease.Version)
+	}
+	return nil
+}
+
+// decide moves tasks that were running, and all that follows from them. Their
+// rows have been taken; reports are sorted by task.
+func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []*report) error {
+	var jobs []drover.JobID // that have a row of their own
+	var kindTasks []drover.TaskID
+	for _, r := range reports {
+		if !r.task.Solo() {
+			jobs = append(jobs, r.task.Job)
+		}
+		if r.Status == drover.OutcomeFailed || r.Status == outcomeLost {
+			kindTasks = append(kindTasks, r.task.ID)
+		}
+	}
+	jobs = uniqueSorted(jobs)
+	heads, graphs, policies := map[drover.JobID]store.JobHead{}, map[drover.JobID]int32{}, map[drover.TaskID][]byte{}
+	if err := tx.Pipe(ctx, store.ReadJobHeads(jobs, heads), store.ReadGraphs(jobs, graphs), store.ReadPolicies(kindTasks, policies)); err != nil {
+		return err
+	}
+	plans := map[drover.JobID]*compiled{}
+	for id, h := range heads {
+		if h.Pipeline == 0 {
+			continue
+		}
+		p, err := e.plan(ctx, tx, h.Pipeline)
+		if err != nil {
+			return err
+		}
+		plans[id] = p
+	}
+	advancing := map[drover.JobID]*graph{}
+	var list []*graph
+	for _, r := range reports {
+		p := plans[r.task.Job]
+		if r.Status != drover.OutcomeSucceeded || p == nil {
+			continue
+		}
+		g := advancing[r.task.Job]
+		if g == nil {
+			g = newGraph(p, r.task.Job, 0)
+			g.trace = heads[r.task.Job].Trace
+			advancing[r.task.Job] = g
+			list = append(list, g)
+		}
+		g.succeeded(keyOf(&r.task), r.Output)
+	}
+	if err := resolve(ctx, tx, e, x.now, list, false); err != nil {
+		return err
+	}
+	if err := e.lockJobs(ctx, tx, x, jobs); err != nil {
+		return err
+	}
+	for _, id := range jobs {
+		j := x.loaded[id]
+		if j == nil {
+			return store.ErrRetry // its row was being made or removed
+		}
+		if g := advancing[id]; g != nil && graphs[id] != j.Graph {
+			return store.ErrRetry // the graph grew or was held meanwhile: read the children again
+		}
+	}
+	for _, r := range reports {
+		if err := e.decideOne(ctx, tx, x, r, plans[r.task.Job], policies[r.task.ID]); err != nil {
+			return err
+		}
+	}
+	for _, g := range list {
+		if j := x.loaded[g.job]; j.Cancelling == 0 && x.failed[g.job] == "" {
+			g.collect(x, j)
+		}
+	}
+	return x.save(ctx, tx)
+}
+
+// lockJobs locks the live rows of jobs, last of all locks, and loads them into x.
+func (e *Engine) lockJobs(ctx context.Context, tx store.Tx, x *changes, jobs []drover.JobID) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	var rows []store.JobLive
+	if err := tx.Pipe(ctx, store.LockJobLive(jobs, &rows)); err != nil {
+		return err
+	}
+	for i := range rows {
+		x.loaded[rows[i].Job] = &rows[i]
+	}
+	return nil
+}
+
+func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *report, plan *compiled, kindPolicy []byte) error {
+	t := r.task
+	lane, err := e.laneOf(ctx, tx, t.Lane)
+	if err != nil {
+		return err
+	}
+	var j *store.JobLive
+	if !t.Solo() {
+		j = x.loaded[t.Job]
+	}
+	name := lane.Kind
+	retry, _ := policyOf(kindPolicy)
+	if plan != nil {
+		name, retry = plan.Nodes[t.Node].Name, plan.Nodes[t.Node].Retry
+	}
+	how := ending{was: &r.task, outcome: r.Status, failure: r.Error, name: name}
+	hold := lifecycle.Hold{Paused: j != nil && j.Paused}
+	cancelling := j != nil && j.Cancelling != 0
+	var after lifecycle.Task
+	event := drover.EventType("")
+	switch {
+	case r.Status == drover.OutcomeSucceeded:
+		after, how.output = lifecycle.Succeeded(t, x.now), r.Output
+		for _, a := range r.Artifacts {
+			x.publish = append(x.publish, store.Publish{Artifact: a, Task: t.ID, Version: t.LeaseVersion})
+		}
+	case cancelling:
+		after = ended(&how, t, j.Cancelling, r.Status == outcomeLost, x.now)
+	case r.Status == drover.OutcomeFailed:
+		after = lifecycle.Failed(t, r.Error.Class, r.RetryAfter.Std(), retry, e.opts.Jitter(), x.now)
+		event = drover.TaskRetryScheduled
+	case r.Status == drover.OutcomeSnoozed:
+		after, event = lifecycle.Snoozed(t, r.RetryAfter.Std(), x.now), drover.TaskSnoozed
+	case r.Status == outcomeLost:
+		after, event = lifecycle.LeaseLost(t, hold, retry, e.opts.Jitter(), x.now), drover.TaskLeaseExpired
+		how.failure = &drover.Failure{Class: drover.ClassLeaseLost, Message: fmt.Sprintf("the worker's lease ran out %d times; its attempts ended without a word", after.Losses)}
+	default: // released, or a cancellation acknowledged that nobody asked for
+		after, event, how.outcome = lifecycle.Released(t, hold, x.now), drover.TaskReleased, drover.OutcomeReleased
+	}
+	if after.Status.Final() {
+		x.end(j, lane.Tenant, after, how)
+	} else {
+		x.between(j, after, event, how)
+	}
+	if r.answer != nil {
+		r.answer.Status = after.Status
+	}
+	return nil
+}
+
+// ended is a task stopped by its job's cancel, and why.
+func ended(how *ending, t lifecycle.Task, cause store.Cause, forced bool, now lifecycle.Instant) lifecycle.Task {
+	how.output = nil
+	switch {
+	case cause == store.CauseExpired:
+		how.failure = &drover.Failure{Class: drover.ClassExpired, Message: "the job's expires_at passed before the task ended"}
+		return lifecycle.Expired(t, now)
+	case cause == store.CauseFailFast && t.Status != drover.Running:
+		how.reason = "fail_fast"
+		return lifecycle.Skipped(t, now)
+	case cause == store.CauseFailFast:
+		how.reason = "fail_fast"
+	}
+	if how.was != nil {
+		how.outcome = drover.OutcomeCancelled
+	}
+	return lifecycle.Cancelled(t, forced, now)
+}
+
+// laneOf returns the selector of a lane.
+func (e *Engine) laneOf(ctx context.Context, tx store.Tx, id int32) (store.LaneKey, error) {
+	if k, ok := e.names.laneKey.Load(id); ok {
+		return k.(store.LaneKey), nil
+	}
+	k, err := store.LaneByID(ctx, tx, id)
+	if err == nil && k.Queue != 0 {
+		e.names.laneKey.Store(id, k)
+	}
+	return k, err
+}
+
+// release gives leases back inside tx, their attempts too.
+func (e *Engine) release(ctx context.Context, tx store.Tx, leases []store.Lease, now lifecycle.Instant) error {
+	var reports []*report
+	for _, l := range leases {
+		reports = append(reports, &report{lease: l, Outcome: drover.Outcome{TaskID: l.Task, LeaseVersion: l.Version, Status: drover.OutcomeReleased}})
+	}
+	return e.settle(ctx, tx, e.changes(now), reports)
+}
+
+// failBroken ends tasks whose input could not be filled in.
+func (e *Engine) failBroken(ctx context.Context, broken []brokenInput) {
+	if len(broken) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	var x *changes
+	err := e.db.Write(ctx, func(tx store.Tx) error {
+		x = e.changes(e.now())
+		var reports []*report
+		for _, b := range broken {
+			f := b.failure
+			reports = append(reports, &report{lease: b.lease, Outcome: drover.Outcome{Status: drover.OutcomeFailed, Error: &f}})
+		}
+		return e.settle(ctx, tx, x, reports)
+	})
+	if err != nil { // their leases run out by themselves
+		e.log.ErrorContext(ctx, "tasks with broken inputs not ended; their leases will run out", "count", len(broken), "err", err)
+		return
+	}
+	e.after(ctx, x)
+}
+
+// after does what follows a commit: it tells those who wait, and ends the tasks
+// of jobs that were stopped by a failure. Loops do the same again, so that
+// nothing depends on it.
+func (e *Engine) after(ctx context.Context, x *changes) {
+	e.tell(x)
+	ctx = context.WithoutCancel(ctx)
+	for _, id := range x.sweep {
+		if _, err := e.sweepJob(ctx, id); err != nil {
+			e.log.WarnContext(ctx, "job not swept; will try again", "job_id", id.String(), "err", err)
+		}
+	}
+}
+
+func sortReports(reports []*report) {
+	slices.SortFunc(reports, func(a, b *report) int { return compareIDs(a.task.ID, b.task.ID) })
+}
+
+func uniqueSorted(jobs []drover.JobID) []drover.JobID {
+	slices.SortFunc(jobs, compareIDs)
+	return slices.Compact(jobs)
+}

@@ -1,0 +1,464 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// Limits of what a client may send.
+const (
+	MaxBatch       = 10_000    // jobs in one Submit
+	MaxPayload     = 256 << 10 // bytes of an input or output kept inline
+	MaxMap         = 10_000    // elements of one map
+	MaxTasks       = 200_000   // tasks of one job
+	maxName        = 128
+	maxLabels      = 32
+	maxKey         = 255
+	DefaultQueue   = "default"
+	farFuture      = 10 * 365 * 24 * time.Hour
+	maxAttemptsTop = 1000
+)
+
+var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// draft is a NewJob on its way to being one.
+type draft struct {
+	drover.NewJob
+	at          int // position in the request
+	fingerprint []byte
+	plan        *compiled // nil for a Kind job
+	queue, lane int32     // of a Kind job
+	trace       string
+}
+
+// Submit stores jobs with their tasks and idempotency records in one
+// transaction. Each is accepted or refused by itself; the error is for the
+// request as a whole. A repeat of a key or id gives the first job.
+func (e *Engine) Submit(ctx context.Context, c Caller, jobs []drover.NewJob) ([]drover.Submitted, error) {
+	return e.submit(ctx, c, jobs, func(fn func(store.Tx) error) error { return e.db.Write(ctx, fn) })
+}
+
+// SubmitIn is Submit inside a transaction of the caller's, which decides if the
+// jobs come to be. Nobody is told of them before the next poll.
+func (e *Engine) SubmitIn(ctx context.Context, c Caller, jobs []drover.NewJob, tx store.Tx) ([]drover.Submitted, error) {
+	return e.submit(ctx, c, jobs, func(fn func(store.Tx) error) error { return fn(tx) })
+}
+
+func (e *Engine) submit(ctx context.Context, c Caller, jobs []drover.NewJob, write func(func(store.Tx) error) error) ([]drover.Submitted, error) {
+	if len(jobs) > MaxBatch {
+		return nil, drover.Errorf(drover.CodeValidation, "%d jobs in one request; at most %d", len(jobs), MaxBatch)
+	}
+	now := e.now()
+	out := make([]drover.Submitted, len(jobs))
+	var drafts []*draft
+	for i := range jobs {
+		d := &draft{NewJob: jobs[i], at: i}
+		if err := e.check(ctx, c, d, now); err != nil {
+			refused, ok := err.(*drover.Error) //nolint:errorlint // check returns it bare when it is a refusal
+			if !ok {
+				return nil, err
+			}
+			out[i].Err = refused
+			continue
+		}
+		drafts = append(drafts, d)
+	}
+	if len(drafts) == 0 {
+		return out, nil
+	}
+	var x *changes
+	err := write(func(tx store.Tx) error {
+		x = e.changes(now)
+		return e.accept(ctx, tx, c, drafts, x, out)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("submit: %w", err)
+	}
+	e.tell(x)
+	return out, nil
+}
+
+// accept decides which drafts are new and stores those.
+func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*draft, x *changes, out []drover.Submitted) error {
+	byKey := map[string]*draft{}
+	var keyed []store.IdemRow
+	var named []drover.JobID
+	for _, d := range drafts {
+		if !d.ID.IsZero() {
+			named = append(named, d.ID)
+		}
+	}
+	taken := map[drover.JobID]store.KnownJob{}
+	if len(named) > 0 {
+		slices.SortFunc(named, func(a, b drover.JobID) int { return bytes.Compare(a[:], b[:]) })
+		if err := tx.Pipe(ctx, store.SelectJobs(slices.Compact(named), taken)); err != nil {
+			return err
+		}
+	}
+	var fresh []*draft
+	first := map[drover.JobID]*draft{}
+	for _, d := range drafts {
+		if d.ID.IsZero() {
+			d.ID = drover.JobID(e.db.NewID())
+		} else if k, ok := taken[d.ID]; ok {
+			out[d.at] = repeat(c, d, k)
+			continue
+		} else if f := first[d.ID]; f != nil {
+			out[d.at] = repeat(c, d, store.KnownJob{Tenant: c.Tenant, Job: f.ID, Fingerprint: f.fingerprint})
+			continue
+		}
+		first[d.ID] = d
+		if d.IdempotencyKey == "" {
+			fresh = append(fresh, d)
+			continue
+		}
+		if f := byKey[d.IdempotencyKey]; f != nil { // twice in one request: the first is the job
+			out[d.at] = repeat(c, d, store.KnownJob{Tenant: c.Tenant, Job: f.ID, Fingerprint: f.fingerprint})
+			continue
+		}
+		byKey[d.IdempotencyKey] = d
+		keyed = append(keyed, store.IdemRow{Tenant: c.Tenant, Key: d.IdempotencyKey, Job: d.ID, Fingerprint: d.fingerprint, At: x.now})
+	}
+	if len(keyed) > 0 {
+		slices.SortFunc(keyed, func(a, b store.IdemRow) int { return strings.Compare(a.Key, b.Key) })
+		free := map[string]bool{}
+		if err := tx.Pipe(ctx, store.InsertIdempotency(keyed, free)); err != nil {
+			return err
+		}
+		var lost []string
+		for _, k := range keyed {
+			if free[k.Key] {
+				fresh = append(fresh, byKey[k.Key])
+			} else {
+				lost = append(lost, k.Key)
+			}
+		}
+		if len(lost) > 0 {
+			known := map[string]store.KnownJob{}
+			if err := tx.Pipe(ctx, store.SelectIdempotency(c.Tenant, lost, known)); err != nil {
+				return err
+			}
+			first := map[drover.JobID]string{}
+			for _, k := range lost {
+				kn, ok := known[k]
+				if !ok {
+					return store.ErrRetry // its transaction was rolled back, or the key was cleaned
+				}
+				out[byKey[k].at] = repeat(c, byKey[k], kn)
+				first[kn.Job] = k
+			}
+			// Others of this request that stood behind a lost key stand for its job too.
+			for _, d := range drafts {
+				if kn, ok := known[d.IdempotencyKey]; ok && d != byKey[d.IdempotencyKey] && d.IdempotencyKey != "" {
+					out[d.at] = repeat(c, d, kn)
+				}
+			}
+		}
+	}
+	for _, d := range fresh {
+		if err := e.start(ctx, tx, c, d, x); err != nil {
+			return err
+		}
+		out[d.at] = drover.Submitted{JobID: d.ID, Status: drover.Pending}
+	}
+	return x.save(ctx, tx)
+}
+
+// repeat answers a request whose key or id is known.
+func repeat(c Caller, d *draft, k store.KnownJob) drover.Submitted {
+	switch {
+	case k.Tenant != c.Tenant:
+		return drover.Submitted{Err: drover.Errorf(drover.CodeConflict, "job_id %s cannot be used; make another", d.ID)}
+	case !bytes.Equal(k.Fingerprint, d.fingerprint):
+		what := "idempotency_key"
+		if d.IdempotencyKey == "" {
+			what = "job_id"
+		}
+		return drover.Submitted{Err: drover.Errorf(drover.CodeIdempotencyReused, "this %s was used for another request (job %s); send the same body again, or use a new one", what, k.Job)}
+	}
+	return drover.Submitted{JobID: k.Job, Status: drover.Pending, Replayed: true}
+}
+
+// start adds the rows of a new job to x.
+func (e *Engine) start(ctx context.Context, tx store.Tx, c Caller, d *draft, x *changes) error {
+	due := lifecycle.At(d.DueAt)
+	row := store.JobRow{ID: d.ID, Tenant: c.Tenant, Kind: d.Kind, Class: d.Class, Creator: c.Actor, Trace: d.trace, DueAt: due,
+		ExpiresAt: lifecycle.At(d.ExpiresAt), CreatedAt: x.now, Fingerprint: d.fingerprint}
+	if len(d.Labels) > 0 {
+		b, err := json.Marshal(d.Labels) // sorted keys
+		if err != nil {
+			return err
+		}
+		row.Labels = b
+	}
+	if row.ExpiresAt > 0 {
+		x.timers = append(x.timers, row)
+	}
+	if d.plan == nil {
+		t := lifecycle.Task{ID: drover.TaskID(e.db.NewID()), Job: d.ID, Queue: d.queue, Lane: d.lane, Class: d.Class, Status: drover.Pending, Generation: 1, DueAt: due, Since: x.now}
+		t = lifecycle.Met(t, lifecycle.Hold{}, x.now)
+		t.Events = 1
+		x.jobs = append(x.jobs, row)
+		x.tasks = append(x.tasks, store.TaskRow{ID: t.ID, Job: d.ID, Tenant: c.Tenant, Queue: d.queue, Lane: d.lane, Class: d.Class, Kind: d.Kind,
+			Input: d.Input, Policy: policy{d.Retry, d.Timeout}.encode(), Trace: d.trace, CreatedAt: x.now})
+		x.place(t)
+		x.events = append(x.events, store.EventRow{Job: d.ID, Seq: 1, Type: drover.JobAccepted, At: x.now})
+		return nil
+	}
+	row.Pipeline, row.Input = d.plan.ID, d.Input
+	x.jobs = append(x.jobs, row)
+	live := &store.JobLive{Job: d.ID, Tenant: c.Tenant, Run: 1}
+	x.newJob(live)
+	x.event(live, drover.JobAccepted, drover.TaskID{}, nil)
+	g := newGraph(d.plan, d.ID, int32(len(d.plan.Nodes)))
+	g.input, g.have, g.trace = row.Input, true, d.trace
+	for _, r := range d.plan.Start() {
+		n := &d.plan.Nodes[r.Node]
+		at := d.plan.at[r.Node]
+		t := lifecycle.Task{ID: drover.TaskID(e.db.NewID()), Job: d.ID, Node: r.Node, Index: r.Index, Queue: at.queue, Lane: at.lane,
+			Class: pickClass(n.Class, d.Class), Status: drover.Pending, Generation: 1, Unmet: r.Unmet, DueAt: due, Since: x.now}
+		live.Total++
+		live.Open++
+		x.tasks = append(x.tasks, g.record(t, nil))
+		g.add(t)
+	}
+	if err := resolve(ctx, tx, e, x.now, []*graph{g}, true); err != nil {
+		return err
+	}
+	g.collect(x, live)
+	return nil
+}
+
+func pickClass(node, job drover.Class) drover.Class {
+	if node != 0 {
+		return node
+	}
+	return job
+}
+
+// check validates a draft and fills its defaults. A refusal is a *drover.Error;
+// anything else is a fault.
+func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.Instant) error {
+	var bad []drover.FieldError
+	say := func(field, format string, args ...any) {
+		bad = append(bad, drover.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case d.Pipeline == "" && d.Kind == "":
+		say("pipeline", "name a pipeline, or the kind of a single task")
+	case d.Pipeline != "" && d.Kind != "":
+		say("kind", "pipeline and kind exclude each other; name one")
+	}
+	if d.Kind != "" {
+		checkName(say, "kind", d.Kind)
+		if d.Queue == "" {
+			d.Queue = DefaultQueue
+		}
+		checkName(say, "queue", d.Queue)
+		if r := d.Retry; r != nil {
+			if r.MaxAttempts < 0 || r.MaxAttempts > maxAttemptsTop {
+				say("retry.max_attempts", "%d is outside 1 to %d", r.MaxAttempts, maxAttemptsTop)
+			}
+			if r.Factor != 0 && !(r.Factor >= 1 && r.Factor <= 1000) {
+				say("retry.factor", "must be from 1 to 1000")
+			}
+			if r.Initial < 0 || r.Max < 0 || r.Initial.Std() > farFuture || r.Max.Std() > farFuture {
+				say("retry", "initial and max must be from 0 to ten years")
+			}
+		}
+		if d.Timeout < 0 || d.Timeout.Std() > farFuture {
+			say("timeout", "must be positive and at most ten years")
+		}
+	} else {
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{{"queue", d.Queue != ""}, {"retry", d.Retry != nil}, {"timeout", d.Timeout != 0}} {
+			if f.set {
+				say(f.name, "only for a kind; a pipeline declares its own")
+			}
+		}
+	}
+	if d.Class == 0 {
+		d.Class = drover.Normal
+	}
+	if d.Class < 1 || d.Class > 99 {
+		say("class", "must be interactive, urgent, normal, batch or 1 to 99")
+	}
+	if len(d.Labels) > maxLabels {
+		say("labels", "%d labels; at most %d", len(d.Labels), maxLabels)
+	}
+	for _, k := range slices.Sorted(maps.Keys(d.Labels)) {
+		if k == "" || len(k) > 63 || !clean(k) {
+			say("labels", "key %q must have 1 to 63 bytes of valid UTF-8 without control characters", cut(k))
+		}
+		if v := d.Labels[k]; len(v) > 255 || !clean(v) {
+			say("labels."+cut(k), "must have at most 255 bytes of valid UTF-8 without control characters")
+		}
+	}
+	if k := d.IdempotencyKey; k != "" && (len(k) > maxKey || !clean(k) || strings.TrimSpace(k) == "") {
+		say("idempotency_key", "must have 1 to %d bytes of valid UTF-8 without control characters, not only blanks", maxKey)
+	}
+	if !d.DueAt.IsZero() && lifecycle.At(d.DueAt) > now.Add(farFuture) {
+		say("due_at", "is more than ten years away")
+	}
+	if !d.ExpiresAt.IsZero() && lifecycle.At(d.ExpiresAt) <= now {
+		say("expires_at", "has passed")
+	}
+	if !d.ExpiresAt.IsZero() && !d.DueAt.IsZero() && !d.ExpiresAt.After(d.DueAt) {
+		say("expires_at", "must be after due_at")
+	}
+	if d.trace = d.Traceparent; d.trace != "" && !traceparent.MatchString(d.trace) {
+		say("traceparent", "must be a W3C traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	}
+	if len(bad) > 0 {
+		return &drover.Error{Code: drover.CodeValidation, Detail: "the job is not valid", Fields: bad}
+	}
+	if len(d.Input) > MaxPayload {
+		return drover.Errorf(drover.CodePayloadTooLarge, "input has %d bytes; at most %d: store it elsewhere and pass its address", len(d.Input), MaxPayload)
+	}
+	if len(d.Input) > 0 && !json.Valid(d.Input) {
+		return &drover.Error{Code: drover.CodeValidation, Detail: "the job is not valid", Fields: []drover.FieldError{{Field: "input", Message: "is not valid JSON"}}}
+	}
+	d.fingerprint = fingerprint(&d.NewJob)
+	if d.Kind != "" {
+		var err error
+		if d.queue, err = e.queue(ctx, d.Queue); err != nil {
+			return err
+		}
+		d.lane, err = e.lane(ctx, store.LaneKey{Queue: d.queue, Tenant: c.Tenant, Kind: d.Kind})
+		return err
+	}
+	return e.checkPipeline(ctx, c, d)
+}
+
+func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft) error {
+	name, v, pinned := strings.Cut(d.Pipeline, "@")
+	version := 0
+	if pinned {
+		var err error
+		if version, err = strconv.Atoi(v); err != nil || version < 1 || version > 1<<30 {
+			return &drover.Error{Code: drover.CodeValidation, Detail: "the job is not valid",
+				Fields: []drover.FieldError{{Field: "pipeline", Message: fmt.Sprintf("version %q must be a number from 1, as in %s@3", cut(v), cut(name))}}}
+		}
+	}
+	var newest int32
+	err := e.db.Read(ctx, func(tx store.Tx) (err error) {
+		if !clean(name) {
+			return nil
+		}
+		if d.plan, err = e.newest(ctx, tx, c.Tenant, name, int32(version)); err == nil && d.plan == nil && pinned {
+			newest, err = store.PipelineNumber(ctx, tx, c.Tenant, name, 0)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("find pipeline %q: %w", cut(name), err)
+	case d.plan == nil && newest > 0:
+		return drover.Errorf(drover.CodeNotFound, "pipeline %q has no version %d", name, version)
+	case d.plan == nil:
+		return drover.Errorf(drover.CodeNotFound, "there is no pipeline %q; register it with 'drover pipeline apply FILE'", cut(name))
+	}
+	if err := e.settleIn(ctx, d.plan); err != nil {
+		return err
+	}
+	if err := d.plan.CheckInput(d.Input); err != nil {
+		return err
+	}
+	return nil
+}
+
+// place is where a node's tasks wait.
+type place struct{ queue, lane int32 }
+
+// settleIn finds the queue and lane of each node of a plan, once.
+func (e *Engine) settleIn(ctx context.Context, p *compiled) error {
+	p.placing.Lock()
+	defer p.placing.Unlock()
+	if p.at != nil {
+		return nil
+	}
+	at := make([]place, len(p.Nodes))
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		q, err := e.queue(ctx, n.Queue)
+		if err != nil {
+			return err
+		}
+		l, err := e.lane(ctx, store.LaneKey{Queue: q, Tenant: p.Tenant, Kind: n.Kind})
+		if err != nil {
+			return err
+		}
+		at[i] = place{q, l}
+	}
+	p.at = at
+	return nil
+}
+
+// fingerprint is the same for two requests that ask for the same job. The input
+// counts without its insignificant white space.
+func fingerprint(n *drover.NewJob) []byte {
+	h := sha256.New()
+	part := func(s string) { fmt.Fprintf(h, "%d:%s,", len(s), s) }
+	part(n.Pipeline)
+	part(n.Kind)
+	part(n.Queue)
+	var in bytes.Buffer
+	if len(n.Input) > 0 {
+		_ = json.Compact(&in, n.Input) // checked before
+	}
+	part(in.String())
+	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
+		part(k)
+		part(n.Labels[k])
+	}
+	part(n.Class.String())
+	part(strconv.FormatInt(int64(lifecycle.At(n.DueAt)), 10))
+	part(strconv.FormatInt(int64(lifecycle.At(n.ExpiresAt)), 10))
+	part(string(policy{n.Retry, n.Timeout}.encode()))
+	return h.Sum(nil)[:16]
+}
+
+func checkName(say func(string, string, ...any), field, s string) {
+	if s == "" || len(s) > maxName || !clean(s) || strings.TrimSpace(s) != s {
+		say(field, "%q must have 1 to %d bytes of valid UTF-8 without control characters or outer blanks", cut(s), maxName)
+	}
+}
+
+// clean reports whether s is valid UTF-8 without control characters.
+func clean(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7F })
+}
+
+// cut shortens what a client sent for an error message.
+func cut(s string) string {
+	s = strings.ToValidUTF8(s, "�")
+	if len(s) > 60 {
+		s = strings.ToValidUTF8(s[:60], "") + "…"
+	}
+	return s
+}
+
+// traceID returns the W3C trace id of a job: the client's, or the job's id.
+func traceID(id drover.JobID, traceparent string) string {
+	if parts := strings.Split(traceparent, "-"); len(parts) == 4 && len(parts[1]) == 32 {
+		return parts[1]
+	}
+	return hex.EncodeToString(id[:])
+}

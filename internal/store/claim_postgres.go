@@ -1,0 +1,58 @@
+package store
+
+import (
+	"context"
+	"strings"
+
+	"github.com/drover-dev/drover/internal/store/driver"
+)
+
+// The bulk claim is the one transition made in SQL; a test holds it equal to
+// lifecycle.Claimed. c is the first class, a and b skip over its lanes from the
+// cursor on and around, pick takes the head of each lane.
+// $1 queue $2 max $3 session $4 after class $5 cursor $6 lanes at most $7 now $8 acquire $9 lanes
+const claimText = `WITH RECURSIVE c AS MATERIALIZED (SELECT q.class FROM task_queued q WHERE q.queue = $1 AND q.class > $4 ORDER BY q.queue, q.class LIMIT 1),
+LANES
+pick AS (SELECT p.at FROM ln, LATERAL (SELECT q.ctid AS at FROM task_queued q
+    WHERE q.queue = $1 AND q.class = (SELECT class FROM c) AND q.lane = ln.lane AND NOT EXISTS (SELECT 1 FROM job_holds h WHERE h.job_id = q.job_id AND h.kind < 3)
+    ORDER BY q.queue, q.class, q.lane, q.due_at, q.task_id LIMIT (SELECT ($2::bigint + count(*) - 1) / greatest(count(*), 1) FROM ln) FOR UPDATE OF q SKIP LOCKED) p LIMIT $2::bigint),
+d AS (DELETE FROM task_queued q WHERE q.ctid = ANY (ARRAY(SELECT at FROM pick)) RETURNING q.*),
+r AS (INSERT INTO task_running (` + runningCols + `)
+  SELECT d.task_id, d.job_id, d.node, d.idx, d.queue, d.lane, d.class, d.generation, d.attempt + 1, d.losses, d.lease_version + 1, d.events, d.due_at, d.waits, d.ready_at, d.queued_at, $7, $3, $8 FROM d
+  RETURNING ` + runningCols + `)
+SELECT RETURNED FROM r JOIN tasks t ON t.id = r.task_id ORDER BY r.due_at, r.task_id`
+
+const skipLanes = `a(lane, k) AS (
+  SELECT (SELECT q.lane FROM task_queued q WHERE q.queue = $1 AND q.class = (SELECT class FROM c) AND q.lane > $5 ORDER BY q.queue, q.class, q.lane LIMIT 1), 1
+  UNION ALL
+  SELECT (SELECT q.lane FROM task_queued q WHERE q.queue = $1 AND q.class = (SELECT class FROM c) AND q.lane > a.lane ORDER BY q.queue, q.class, q.lane LIMIT 1), a.k + 1 FROM a WHERE a.lane IS NOT NULL AND a.k < $6),
+b(lane, k) AS (
+  SELECT (SELECT q.lane FROM task_queued q WHERE q.queue = $1 AND q.class = (SELECT class FROM c) AND q.lane <= $5 ORDER BY q.queue, q.class, q.lane LIMIT 1), 1
+  UNION ALL
+  SELECT (SELECT q.lane FROM task_queued q WHERE q.queue = $1 AND q.class = (SELECT class FROM c) AND q.lane > b.lane AND q.lane <= $5 ORDER BY q.queue, q.class, q.lane LIMIT 1), b.k + 1 FROM b WHERE b.lane IS NOT NULL AND b.k < $6),
+ln AS MATERIALIZED (SELECT lane FROM (SELECT lane FROM a UNION ALL SELECT lane FROM b) z WHERE lane IS NOT NULL LIMIT $6),`
+
+// givenLanes keeps of the lanes named those that have a row of the class.
+const givenLanes = `ln AS MATERIALIZED (SELECT u.lane FROM unnest($9::int[]) WITH ORDINALITY u(lane, o)
+  WHERE EXISTS (SELECT 1 FROM task_queued q WHERE q.queue = $1 AND q.class = (SELECT class FROM c) AND q.lane = u.lane)
+  ORDER BY (u.lane <= $5), u.lane LIMIT $6),`
+
+func claimSQL(lanes string) string {
+	s := strings.Replace(claimText, "LANES", lanes, 1)
+	return strings.Replace(s, "RETURNED", qualify("r", runningCols)+", "+qualify("t", claimedCols), 1)
+}
+
+var (
+	claimAny   = driver.New("claim", "", claimSQL(skipLanes))
+	claimGiven = driver.New("claim of a tenant", "", claimSQL(givenLanes))
+)
+
+func claimPostgres(ctx context.Context, tx Tx, c Claim) (list []Claimed, err error) {
+	args := []any{c.Queue, int64(c.Max), c.Session, c.AfterClass, c.Cursor, int32(maxLanes), int64(c.Now), c.Acquire}
+	text := claimAny
+	if c.Lanes != nil {
+		text, args = claimGiven, append(args, c.Lanes)
+	}
+	err = tx.Pipe(ctx, Stmt{Text: text, Args: args, Scan: into(&list, scanClaimed)})
+	return list, err
+}

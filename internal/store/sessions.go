@@ -1,0 +1,136 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/store/driver"
+)
+
+// SessionRow is a row of sessions.
+type SessionRow struct {
+	ID        int64
+	Tenant    int32 // 0 serves every tenant
+	Actor     string
+	Worker    string
+	Queues    []string
+	Kinds     []string
+	Labels    map[string]string
+	Slots     int32
+	Version   string
+	Draining  bool
+	StartedAt instant
+	ExpiresAt instant
+	Ended     bool
+}
+
+var (
+	insertSession = driver.New("insert session", "",
+		"INSERT INTO sessions (tenant, actor, worker, queues, kinds, labels, slots, version, draining, started_at, expires_at, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $10, 0) RETURNING id")
+	sessionCols = "id, tenant, actor, worker, queues, kinds, labels, slots, version, draining, started_at, expires_at, ended"
+	readSession = driver.New("read session", "", "SELECT "+sessionCols+" FROM sessions WHERE id = $1")
+	// A claim shares the session's row, so that the reaper, which takes it whole, waits for it.
+	shareSession = driver.New("share session", "", "SELECT "+sessionCols+" FROM sessions WHERE id = $1 {for share}")
+	renewSession = driver.New("renew session", "", "UPDATE sessions SET expires_at = $2, draining = $3 WHERE id = $1 AND ended = 0 AND expires_at > $4 RETURNING "+sessionCols)
+	endSession   = driver.New("end session", "", "UPDATE sessions SET ended = 1, expires_at = $2 WHERE id = $1 AND ended = 0")
+	reapSessions = driver.New("end expired sessions", "",
+		"UPDATE sessions SET ended = 1 WHERE ended = 0 AND id IN (SELECT id FROM sessions WHERE ended = 0 AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2 {for update skip locked}) RETURNING id")
+	liveSessions  = driver.New("read live sessions", "", "SELECT "+sessionCols+" FROM sessions WHERE ended = 0 ORDER BY id")
+	endedRunning  = driver.New("sessions ended that still hold", "", "SELECT DISTINCT r.session_id FROM task_running r JOIN sessions s ON s.id = r.session_id WHERE s.ended = 1 LIMIT $1")
+	cancelledHeld = driver.New("a session's cancelled leases", "",
+		"SELECT r.task_id, r.lease_version FROM task_running r JOIN job_holds h ON h.job_id = r.job_id AND h.kind = 2 WHERE r.session_id = $1 ORDER BY r.task_id")
+	queueNumbers = driver.New("find queues", "name text", "SELECT q.id, q.name FROM {rows} JOIN queues q ON q.name = {name}")
+)
+
+func scanSession(r driver.Row) (s SessionRow, err error) {
+	var queues, kinds, labels string
+	var draining, ended int16
+	if err = r.Scan(&s.ID, &s.Tenant, &s.Actor, &s.Worker, &queues, &kinds, &labels, &s.Slots, &s.Version, &draining, (*int64)(&s.StartedAt), (*int64)(&s.ExpiresAt), &ended); err != nil {
+		return s, err
+	}
+	s.Draining, s.Ended = draining != 0, ended != 0
+	return s, errors.Join(json.Unmarshal([]byte(queues), &s.Queues), json.Unmarshal([]byte(kinds), &s.Kinds), json.Unmarshal([]byte(labels), &s.Labels))
+}
+
+func toJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings only
+	}
+	return string(b)
+}
+
+// InsertSession stores a new session and sets its ID.
+func InsertSession(ctx context.Context, tx Tx, s *SessionRow) error {
+	return tx.Pipe(ctx, Stmt{Text: insertSession, Args: []any{s.Tenant, s.Actor, s.Worker, toJSON(s.Queues), toJSON(s.Kinds), toJSON(s.Labels), s.Slots, s.Version, int64(s.StartedAt), int64(s.ExpiresAt)},
+		Scan: func(r driver.Row) error { return r.Scan(&s.ID) }})
+}
+
+// ReadSession reads a session; its ID is 0 when there is none. share locks the
+// row against being ended until the transaction does.
+func ReadSession(ctx context.Context, tx Tx, id int64, share bool) (s SessionRow, err error) {
+	text := readSession
+	if share {
+		text = shareSession
+	}
+	err = tx.Pipe(ctx, Stmt{Text: text, Args: []any{id}, Scan: func(r driver.Row) (err error) { s, err = scanSession(r); return err }})
+	return s, err
+}
+
+// RenewSession extends a session that has not expired; its ID is 0 when it has.
+func RenewSession(ctx context.Context, tx Tx, id int64, until instant, draining bool, now instant) (s SessionRow, err error) {
+	err = tx.Pipe(ctx, Stmt{Text: renewSession, Args: []any{id, int64(until), flag(draining), int64(now)}, Scan: func(r driver.Row) (err error) { s, err = scanSession(r); return err }})
+	return s, err
+}
+
+// EndSession ends a session at once.
+func EndSession(id int64, now instant) Stmt {
+	return Stmt{Text: endSession, Args: []any{id, int64(now)}}
+}
+
+// ReapSessions ends up to n sessions that have expired.
+func ReapSessions(now instant, n int, ids *[]int64) Stmt {
+	return Stmt{Text: reapSessions, Args: []any{int64(now), int64(n)}, Scan: into(ids, scanInt)}
+}
+
+// SessionsToClear names ended sessions that still hold tasks.
+func SessionsToClear(n int, ids *[]int64) Stmt {
+	return Stmt{Text: endedRunning, Args: []any{int64(n)}, Scan: into(ids, scanInt)}
+}
+
+func scanInt(r driver.Row) (v int64, err error) { err = r.Scan(&v); return v, err }
+
+// LiveSessions reads every session that has not ended.
+func LiveSessions(rows *[]SessionRow) Stmt {
+	return Stmt{Text: liveSessions, Scan: into(rows, scanSession)}
+}
+
+// CancelledLeases reads the leases of a session whose jobs are being cancelled.
+func CancelledLeases(session int64, rows *[]drover.Held) Stmt {
+	return Stmt{Text: cancelledHeld, Args: []any{session}, Scan: into(rows, func(r driver.Row) (h drover.Held, err error) {
+		err = r.Scan((*[16]byte)(&h.TaskID), &h.LeaseVersion)
+		return h, err
+	})}
+}
+
+// QueueNumbers returns the numbers of the queues that exist, in the order named.
+func QueueNumbers(ctx context.Context, tx Tx, names []string) ([]int32, error) {
+	at := map[string]int32{}
+	err := tx.Pipe(ctx, Stmt{Text: queueNumbers, Cols: []any{names}, Scan: func(r driver.Row) error {
+		var id int32
+		var name string
+		err := r.Scan(&id, &name)
+		at[name] = id
+		return err
+	}})
+	var ids []int32
+	for _, n := range names {
+		if id, ok := at[n]; ok {
+			ids = append(ids, id)
+			delete(at, n)
+		}
+	}
+	return ids, err
+}
