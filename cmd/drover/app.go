@@ -130,7 +130,7 @@ One process and a file are enough ("drover dev"); PostgreSQL and many servers ar
 		Example: `  drover dev                                                # server, workers and database in one process
   drover job submit --kind exec --input '{"command":["echo","hello"]}' --watch
   drover job list`,
-		Args:              cobra.NoArgs,
+		Args:              onlyCommands,
 		RunE:              needsCommand,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -158,7 +158,7 @@ One process and a file are enough ("drover dev"); PostgreSQL and many servers ar
 
 // noun makes a command that only holds others; client says that they talk to a server.
 func (a *app) noun(use, short string, client bool, commands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: needsCommand}
+	cmd := &cobra.Command{Use: use, Short: short, Args: onlyCommands, RunE: needsCommand}
 	cmd.AddCommand(commands...)
 	if client {
 		a.clientFlags(cmd)
@@ -177,8 +177,42 @@ func needsCommand(cmd *cobra.Command, _ []string) error {
 	return usagef("%s needs a command: %s", cmd.CommandPath(), strings.Join(names, ", "))
 }
 
-// args makes usage errors of what check finds. A word that a noun does not know
-// gets the nearest that it does.
+// onlyCommands refuses a word that is none of a command's own commands.
+func onlyCommands(cmd *cobra.Command, words []string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	hint := fmt.Sprintf("%q lists them", cmd.CommandPath()+" --help")
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() && edits(words[0], c.Name()) <= max(1, len(words[0])/3) {
+			hint = fmt.Sprintf("did you mean %q?", c.Name())
+		}
+	}
+	return usagef("there is no command %q; %s", cmd.CommandPath()+" "+words[0], hint)
+}
+
+// edits counts the letters to change, add or drop between two words.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		left := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			diagonal := left
+			left = row[j+1]
+			if a[i] != b[j] {
+				diagonal = 1 + min(diagonal, left, row[j])
+			}
+			row[j+1] = diagonal
+		}
+	}
+	return row[len(b)]
+}
+
+// args makes usage errors of what check finds.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, words []string) error {
 		if err := check(cmd, words); err != nil {

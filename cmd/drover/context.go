@@ -210,6 +210,10 @@ func (a *app) serverSettings(root *cobra.Command) ([]configRow, error) {
 	if err != nil {
 		return nil, err
 	}
+	path, err := a.configPath()
+	if err != nil {
+		return nil, err
+	}
 	server, _, err := root.Find([]string{"server"})
 	if err != nil {
 		return nil, err
@@ -228,7 +232,7 @@ func (a *app) serverSettings(root *cobra.Command) ([]configRow, error) {
 		if v != "" {
 			row.Value, row.From = v, env[0]
 		} else if len(key) > 0 && file[key[0]] != "" {
-			row.Value, row.From = file[key[0]], a.config
+			row.Value, row.From = file[key[0]], path
 		}
 		if f.Name == "database-url" {
 			row.Value = redacted(row.Value)

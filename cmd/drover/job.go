@@ -213,14 +213,15 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 	f.StringVar(&timeout, "task-timeout", "", "longest attempt of a --kind job's task (default 1h)")
 	f.BoolVar(&wait, "wait", false, "return when the job has ended")
 	f.BoolVar(&watch, "watch", false, "show its progress until it has ended")
-	cmd.MarkFlagsMutuallyExclusive("pipeline", "kind")
-	cmd.MarkFlagsMutuallyExclusive("wait", "watch")
 	must(cmd.RegisterFlagCompletionFunc("pipeline", a.completePipelines))
 	must(cmd.RegisterFlagCompletionFunc("queue", a.completeQueues))
 	must(cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions(completions([]string{"interactive", "urgent", "normal", "batch"}), cobra.ShellCompDirectiveNoFileComp)))
 	cmd.RunE = a.ask(func(ctx context.Context, c *client.Client, _ []string) error {
 		if (j.Pipeline == "") == (j.Kind == "") {
-			return usagef("say what to run: --pipeline NAME or --kind KIND")
+			return usagef("say what to run: either --pipeline NAME or --kind KIND")
+		}
+		if wait && watch {
+			return usagef("--wait and --watch: choose one")
 		}
 		if j.Pipeline != "" && (j.Queue != "" || attempts != 0 || timeout != "") {
 			return usagef("--queue, --max-attempts and --task-timeout are for --kind jobs; a pipeline declares its own")
@@ -432,6 +433,10 @@ func (a *app) jobWait() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if a.curl {
+			_, err := c.WaitJob(ctx, id)
+			return err
+		}
 		j, err := c.Job(ctx, id) // fails at once where WaitJob would be patient: no server, no such job
 		if err == nil && !until.reached(j) && !j.Status.Final() {
 			if cmd.Flags().Changed("timeout") {
@@ -521,8 +526,10 @@ func (a *app) jobEvents() *cobra.Command {
 				return err
 			}
 			if follow {
-				if _, err := c.Job(ctx, id); err != nil {
-					return err
+				if !a.curl { // says at once where Watch would be patient: no server
+					if _, err := c.Job(ctx, id); err != nil {
+						return err
+					}
 				}
 				return c.Watch(ctx, id, after, a.eventLine())
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,7 +81,7 @@ func (a *app) bind(cmd *cobra.Command, _ []string) error {
 		from := name[0]
 		if key := f.Annotations[inFile]; err == nil && value == "" && len(key) > 0 {
 			value = file[key[0]]
-			from = a.config + ": " + key[0]
+			from = "drover.yaml: " + key[0]
 		}
 		if err == nil && value != "" {
 			if err = cmd.Flags().Set(f.Name, value); err != nil {
@@ -92,20 +93,26 @@ func (a *app) bind(cmd *cobra.Command, _ []string) error {
 	return problem
 }
 
-// serverFile reads drover.yaml: flat keys, named as the flags are, with _ for -.
-func (a *app) serverFile(root *cobra.Command) (map[string]string, error) {
-	named := a.config != ""
-	if !named {
+// configPath is where drover.yaml is looked for.
+func (a *app) configPath() (string, error) {
+	path := a.config
+	if path == "" {
 		var err error
-		if a.config, err = a.lookup("DROVER_CONFIG"); err != nil {
-			return nil, err
-		}
-		if named = a.config != ""; !named {
-			a.config = serverConfig
+		if path, err = a.lookup("DROVER_CONFIG"); err != nil {
+			return "", err
 		}
 	}
-	b, err := os.ReadFile(a.config)
-	if errors.Is(err, fs.ErrNotExist) && !named {
+	return cmp.Or(path, serverConfig), nil
+}
+
+// serverFile reads drover.yaml: flat keys, named as the flags are, with _ for -.
+func (a *app) serverFile(root *cobra.Command) (map[string]string, error) {
+	path, err := a.configPath()
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && path == serverConfig {
 		return nil, nil
 	}
 	if err != nil {
@@ -113,7 +120,7 @@ func (a *app) serverFile(root *cobra.Command) (map[string]string, error) {
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(b, &doc); err != nil {
-		return nil, usagef("%s: %v", a.config, err)
+		return nil, usagef("%s: %v", path, err)
 	}
 	known := fileKeys(root)
 	out := map[string]string{}
@@ -122,12 +129,12 @@ func (a *app) serverFile(root *cobra.Command) (map[string]string, error) {
 	}
 	top := doc.Content[0]
 	if top.Kind != yaml.MappingNode {
-		return nil, usagef("%s: must be keys and values, such as http_addr: 127.0.0.1:8420", a.config)
+		return nil, usagef("%s: must be keys and values, such as http_addr: 127.0.0.1:8420", path)
 	}
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
 		if !slices.Contains(known, key.Value) {
-			return nil, usagef("%s:%d: there is no setting %q; the settings are %s", a.config, key.Line, key.Value, strings.Join(known, ", "))
+			return nil, usagef("%s:%d: there is no setting %q; the settings are %s", path, key.Line, key.Value, strings.Join(known, ", "))
 		}
 		switch value.Kind {
 		case yaml.ScalarNode:
@@ -139,7 +146,7 @@ func (a *app) serverFile(root *cobra.Command) (map[string]string, error) {
 			}
 			out[key.Value] = strings.Join(items, ",")
 		default:
-			return nil, usagef("%s:%d: %s must be a single value", a.config, value.Line, key.Value)
+			return nil, usagef("%s:%d: %s must be a single value", path, value.Line, key.Value)
 		}
 	}
 	return out, nil

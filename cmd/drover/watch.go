@@ -19,6 +19,9 @@ import (
 // watchJob shows a job until it has ended: redrawn on a terminal, otherwise a
 // line for each event.
 func (a *app) watchJob(ctx context.Context, c *client.Client, id drover.JobID) error {
+	if a.curl {
+		return c.Watch(ctx, id, 0, a.eventLine())
+	}
 	j, err := c.Job(ctx, id)
 	if err != nil {
 		return err
