@@ -279,11 +279,12 @@ func (db *DB) Clock(ctx context.Context) (time.Time, error) {
 	return t, err
 }
 
-const channel = "drover"
+// Channel is the name of the NOTIFY channel; a message is a queue's name.
+const Channel = "drover"
 
 // Notify sends payload to every process that listens.
 func (db *DB) Notify(ctx context.Context, payload string) error {
-	_, err := db.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, payload)
+	_, err := db.pool.Exec(ctx, "SELECT pg_notify($1, $2)", Channel, payload)
 	return err
 }
 
@@ -313,7 +314,7 @@ func (db *DB) listenOnce(ctx context.Context, fn func(string), up func()) error 
 		defer cancel()
 		_ = c.Close(cctx)
 	}()
-	if _, err := c.Exec(ctx, "LISTEN "+channel); err != nil {
+	if _, err := c.Exec(ctx, "LISTEN "+Channel); err != nil {
 		return err
 	}
 	up()
