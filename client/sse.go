@@ -170,6 +170,10 @@ func (c *Client) stream(ctx context.Context, id drover.JobID, after *int64, fina
 		return retry, stalled(ctx, err)
 	}
 	defer res.Body.Close() // not drained: a stream may have no end
+	if res.StatusCode == http.StatusNoContent {
+		*final = true // nothing follows what we have seen
+		return 0, nil
+	}
 	s := newSSE(reading{res.Body, w.moved})
 	for {
 		m, err := s.next()

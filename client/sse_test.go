@@ -105,6 +105,12 @@ func TestWatchEndsWhereNothingFollows(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
+		c, s := scripted(t, 204)
+		if err := c.Watch(t.Context(), jobA, 6, func(drover.Event) error { t.Error("an event came"); return nil }); err != nil || len(s.seen) != 1 {
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
 		c, _ := scripted(t, drover.ErrNotFound)
 		if err := c.Watch(t.Context(), jobA, 0, func(drover.Event) error { return nil }); !errors.Is(err, drover.ErrNotFound) {
 			t.Error(err)

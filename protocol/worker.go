@@ -15,8 +15,8 @@ type Worker interface {
 	// OpenSession registers a worker process. Its leases live until the session
 	// expires, which Renew puts off.
 	OpenSession(ctx context.Context, s drover.NewSession) (drover.Session, error)
-	// Renew extends the session and every lease it holds. A session that has
-	// expired or does not exist is drover.ErrNotFound: open a new one.
+	// Renew extends the session and every lease it holds. After drover.ErrLeaseLost
+	// (it has expired) or drover.ErrNotFound (there is none) open a new one.
 	Renew(ctx context.Context, id drover.SessionID, r drover.Renewal) (drover.Renewed, error)
 	// CloseSession ends the session and gives back what it still holds.
 	CloseSession(ctx context.Context, id drover.SessionID) error

@@ -81,7 +81,7 @@ func (w *Worker) takeTasks(ctx context.Context) {
 			}
 		case ctx.Err() != nil || s.ctx.Err() != nil:
 		default:
-			if errors.Is(err, drover.ErrNotFound) {
+			if errors.Is(err, drover.ErrNotFound) || errors.Is(err, drover.ErrLeaseLost) {
 				wake(w.renewWake) // the renewal finds out whether the session is lost
 			}
 			row.failed(err)
