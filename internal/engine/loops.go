@@ -32,9 +32,6 @@ const (
 // ReapOnce ends sessions whose lease ran out and takes their tasks back. It
 // returns how many tasks it took.
 func (e *Engine) ReapOnce(ctx context.Context) (int, error) {
-	if err := e.db.SyncClock(ctx); err != nil {
-		return 0, fmt.Errorf("read the database's clock: %w", err)
-	}
 	var ended, holding []int64
 	err := e.db.Write(ctx, func(tx store.Tx) error {
 		ended, holding = nil, nil
