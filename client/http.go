@@ -266,7 +266,7 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 
 // drain reads a little of what is left, so that the connection can be kept.
 func drain(body io.ReadCloser) {
-	io.CopyN(io.Discard, body, 64<<10) // a failure here only costs the connection
+	_, _ = io.CopyN(io.Discard, body, 64<<10) // a failure here only costs the connection
 	body.Close()
 }
 

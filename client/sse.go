@@ -177,7 +177,7 @@ func (c *Client) stream(ctx context.Context, id drover.JobID, after *int64, fina
 	s := newSSE(reading{res.Body, w.moved})
 	for {
 		m, err := s.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return s.retry, nil
 		}
 		if err != nil {

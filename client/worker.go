@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -301,7 +302,7 @@ func (w *watchdog) stop() {
 
 // stalled returns the watchdog's reason where that ended ctx, and err otherwise.
 func stalled(ctx context.Context, err error) error {
-	if err != nil && context.Cause(ctx) == errStalled {
+	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		return errStalled
 	}
 	return err

@@ -112,10 +112,10 @@ func outcomeOf(err, cause error, timeout time.Duration) drover.Outcome {
 	case c != nil:
 		f.Class = c.class
 		o.RetryAfter = drover.Duration(c.after)
-	case cause == context.DeadlineExceeded:
+	case errors.Is(cause, context.DeadlineExceeded):
 		f.Class = drover.ClassTimeout
 		f.Message = fmt.Sprintf("took longer than %s: %s", timeout, f.Message)
-	case cause == ErrShutdown:
+	case errors.Is(cause, ErrShutdown):
 		return drover.Outcome{Status: drover.OutcomeReleased}
 	}
 	return o

@@ -28,7 +28,6 @@ type peer struct {
 	closed   []drover.SessionID
 	ready    []drover.Lease
 	arrived  chan struct{} // a lease came; holds one
-	next     int
 	outcomes []drover.Outcome
 	batches  []protocol.SettleRequest
 	acquires []drover.Acquire

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -95,7 +96,7 @@ func (r *run) handle(h Handler) (o drover.Outcome) {
 			}}
 			r.w.log.Error("handler panicked", "task", r.held.TaskID, "kind", r.task.Kind, "panic", o.Error.Message)
 		}
-		if context.Cause(r.ctx) == ErrCancelled { // whatever the handler says: it may just have stopped
+		if errors.Is(context.Cause(r.ctx), ErrCancelled) { // whatever the handler says: it may just have stopped
 			o = drover.Outcome{Status: drover.OutcomeCancelled}
 		}
 	}()
@@ -157,7 +158,7 @@ func (w *Worker) decide(r *run, o drover.Outcome) {
 func (w *Worker) giveUp(r *run) {
 	cause := context.Cause(r.ctx)
 	o := outcomeOf(fmt.Errorf("the handler did not return within %s of its context's end (%w)", w.cfg.CancelGrace, cause), cause, r.timeout)
-	if cause == ErrCancelled {
+	if errors.Is(cause, ErrCancelled) {
 		o = drover.Outcome{Status: drover.OutcomeCancelled}
 	}
 	w.log.Error("handler ignores that its context has ended; its slot stays taken", "task", r.held.TaskID, "kind", r.task.Kind, "cause", cause)

@@ -305,13 +305,13 @@ type trouble struct {
 func (t *trouble) failed(err error) {
 	if t.n++; t.n == 1 || time.Since(t.told) > 30*time.Second {
 		t.told = time.Now()
-		t.log.Warn(t.what+" failed; will try again", "err", err, "failures", t.n)
+		t.log.Warn("call failed; will try again", "call", t.what, "err", err, "failures", t.n)
 	}
 }
 
 func (t *trouble) over() {
 	if t.n > 0 {
-		t.log.Info(t.what+" works again", "failures", t.n)
+		t.log.Info("call works again", "call", t.what, "failures", t.n)
 	}
 	t.n = 0
 }

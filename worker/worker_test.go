@@ -147,7 +147,7 @@ func TestFailuresOfHandlersAreToldAndBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		handlers := map[string]Handler{
 			"panic":     func(context.Context, *Task) (any, error) { panic("no such frame") },
-			"nilmap":    func(context.Context, *Task) (any, error) { var m map[string]int; m["a"] = 1; return nil, nil },
+			"nil":       func(context.Context, *Task) (any, error) { return len(*nothing()), nil },
 			"goexit":    func(context.Context, *Task) (any, error) { runtime.Goexit(); return nil, nil },
 			"long":      func(context.Context, *Task) (any, error) { return nil, errors.New(strings.Repeat("é", 5<<20)) },
 			"binary":    func(context.Context, *Task) (any, error) { return nil, errors.New("a\x00b\xffc") },
@@ -186,7 +186,7 @@ func TestFailuresOfHandlersAreToldAndBounded(t *testing.T) {
 				t.Errorf("%s: the outcome reads %.200s, %v", name, b, err)
 			}
 			want := map[string]drover.ErrorClass{
-				"panic": drover.ClassPanic, "nilmap": drover.ClassPanic, "goexit": drover.ClassPanic,
+				"panic": drover.ClassPanic, "nil": drover.ClassPanic, "goexit": drover.ClassPanic,
 				"nan": drover.ClassPermanent, "cycle": drover.ClassPermanent, "channel": drover.ClassPermanent, "not utf-8": drover.ClassPermanent, "bad json": drover.ClassPermanent,
 			}[name]
 			if want == "" {
@@ -217,6 +217,8 @@ func TestFailuresOfHandlersAreToldAndBounded(t *testing.T) {
 		}
 	})
 }
+
+func nothing() *string { return nil }
 
 type rude struct{}
 

@@ -124,13 +124,13 @@ func (f folders) remove() {
 	if os.RemoveAll(f.base) == nil {
 		return
 	}
-	filepath.WalkDir(f.base, func(name string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(f.base, func(name string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
-			os.Chmod(name, 0o700)
+			_ = os.Chmod(name, 0o700)
 		}
 		return nil
 	})
-	os.RemoveAll(f.base) // what still stays is for the system's own cleaning
+	_ = os.RemoveAll(f.base) // what still stays is for the system's own cleaning
 }
 
 // run is the handler.
@@ -170,7 +170,7 @@ func fetch(ctx context.Context, t *worker.Task, dir string, files map[string]str
 	if err != nil {
 		return fmt.Errorf("open the task's folder: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := fetchOne(ctx, t, root, name, files[name]); err != nil {
 			return fmt.Errorf("fetch %s: %w", name, err)
@@ -299,7 +299,7 @@ func (in *execInput) verdict(state *os.ProcessState, words string) error {
 // env is the program's environment: a small clean base, what the task says, and
 // what it needs to know about itself. Nothing of this process's own gets in but PATH.
 func (p *program) env(t *worker.Task, in *execInput, f folders) []string {
-	search := os.Getenv("PATH")
+	search := os.Getenv("PATH") //nolint:forbidigo // programs are looked up by it (exec.LookPath), so theirs must be the same
 	if search == "" {
 		search = "/usr/local/bin:/usr/bin:/bin"
 	}
@@ -333,7 +333,7 @@ func upload(ctx context.Context, t *worker.Task, dir string) (map[string]string,
 	if err != nil {
 		return nil, fmt.Errorf("open the folder of artifacts: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	uris := map[string]string{}
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -374,7 +374,7 @@ func (p *program) result(f folders, uris map[string]string) (json.RawMessage, er
 	if err != nil {
 		return nil, fmt.Errorf("read the result: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	name := filepath.Base(f.output)
 	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -131,15 +131,6 @@ func (p *peer) text(level string) string {
 	return b.String()
 }
 
-func (p *peer) names() (names []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, a := range p.stored {
-		names = append(names, a.Name)
-	}
-	return names
-}
-
 // do runs one task and returns its outcome.
 func (p *peer) do(t *testing.T, h worker.Handler, l drover.Lease) drover.Outcome {
 	t.Helper()

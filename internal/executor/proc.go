@@ -37,6 +37,6 @@ func (p *process) watch(ctx context.Context, grace time.Duration) (stopped bool)
 
 // reap returns how the program ended.
 func (p *process) reap() *os.ProcessState {
-	p.cmd.Wait() // its error is the exit status, or that a pipe stayed open
+	_ = p.cmd.Wait() // its error is the exit status, or that a pipe stayed open
 	return p.cmd.ProcessState
 }

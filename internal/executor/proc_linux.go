@@ -41,6 +41,6 @@ func launch(cmd *exec.Cmd) (*process, error) {
 }
 
 // signal sends to the whole group. It must not be called after reap.
-func (p *process) signal(s syscall.Signal) { syscall.Kill(-p.cmd.Process.Pid, s) }
+func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
 
 func (p *process) proceed() { p.signal(syscall.SIGCONT) }

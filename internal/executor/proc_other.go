@@ -15,13 +15,13 @@ func launch(cmd *exec.Cmd) (*process, error) {
 		return nil, err
 	}
 	go func() {
-		cmd.Wait() // its error is the exit status
+		_ = cmd.Wait() // its error is the exit status
 		close(p.exited)
 	}()
 	return p, nil
 }
 
 // signal ends the program, whatever s is.
-func (p *process) signal(syscall.Signal) { p.cmd.Process.Kill() }
+func (p *process) signal(syscall.Signal) { _ = p.cmd.Process.Kill() }
 
 func (p *process) proceed() {}

@@ -15,13 +15,13 @@ func launch(cmd *exec.Cmd) (*process, error) {
 		return nil, err
 	}
 	go func() {
-		cmd.Wait() // its error is the exit status
+		_ = cmd.Wait() // its error is the exit status
 		close(p.exited)
 	}()
 	return p, nil
 }
 
 // signal sends to the whole group.
-func (p *process) signal(s syscall.Signal) { syscall.Kill(-p.cmd.Process.Pid, s) }
+func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
 
 func (p *process) proceed() { p.signal(syscall.SIGCONT) }
