@@ -1,0 +1,153 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/protocol"
+)
+
+// The examples of the OpenAPI document.
+
+func exampleID(n byte) drover.ID {
+	return drover.MakeID(1767225600123, [10]byte{0xd0, 0x0e, 0x42, 0x11, 0x9c, 0x07, 0x5a, 0xe3, 0x18, n})
+}
+
+func exampleJSON(s string) json.RawMessage { return json.RawMessage(s) }
+
+var (
+	exampleJobID      = drover.JobID(exampleID(1))
+	exampleTaskID     = drover.TaskID(exampleID(2))
+	exampleArtifactID = drover.ArtifactID(exampleID(3))
+	exampleTokenID    = drover.TokenID(exampleID(4))
+	exampleTime       = time.Date(2026, 1, 1, 0, 0, 0, 123_000_000, time.UTC)
+)
+
+const (
+	exampleDefinition = "pipeline: thumbnails\ntasks:\n  scale: {run: exec, with: {command: [./scale.sh, \"${{ input.object_uri }}\"]}}\n  pack:  {needs: [scale], run: exec, with: {command: [./pack.sh]}}\n"
+	exampleStream     = "id: 1\nevent: job.accepted\ndata: {\"job_id\":\"job_01KDVDNSZVT03H448WW1TE8RR1\",\"sequence\":1,\"type\":\"job.accepted\",\"at\":\"2026-01-01T00:00:00.123Z\"}\n\n"
+)
+
+var (
+	exampleNewJob = drover.NewJob{
+		Pipeline: "dataset-ingestion@3", Input: exampleJSON(`{"object_uri":"s3://bucket/clip.mp4"}`),
+		Labels: map[string]string{"team": "vision"}, IdempotencyKey: "upload-4711",
+	}
+	exampleSubmitted = protocol.SubmitResponse{JobID: exampleJobID, Status: drover.Pending, Links: protocol.LinksOf(exampleJobID)}
+	exampleJob       = drover.Job{
+		ID: exampleJobID, Tenant: "default", Status: drover.Succeeded, Pipeline: "dataset-ingestion", PipelineVersion: 3, Creator: "ci",
+		Labels: map[string]string{"team": "vision"}, Class: drover.Normal, Run: 1, Tasks: drover.Counts{Total: 4, Succeeded: 4},
+		Input: exampleNewJob.Input, Result: exampleJSON(`{"manifest":"artifact://art_01KDVDNSZVT03H448WW1TE8RR3"}`),
+		TraceID: "0af7651916cd43dd8448eb211c80319c", CreatedAt: exampleTime, FinishedAt: exampleTime.Add(41 * time.Second), Events: 6,
+	}
+	exampleBatch       = protocol.BatchRequest{Jobs: []drover.NewJob{{Kind: "resize", Queue: "cpu", Input: exampleJSON(`{"width":640}`)}, {Kind: "resize", Queue: "cpu", Labels: map[string]string{"": "no key"}}}}
+	exampleBatchAnswer = protocol.BatchResponse{Items: []protocol.BatchItem{
+		{JobID: exampleJobID, Status: drover.Pending},
+		{Error: protocol.FromError(&drover.Error{Code: drover.CodeValidation, Detail: "the job is not valid", Fields: []drover.FieldError{{Field: "labels", Message: "a key is empty"}}})},
+	}}
+	exampleProcessing = protocol.ProcessingRequest{ObjectID: "obj-4711", Pipeline: "dataset-ingestion-v3", IdempotencyKey: "obj-4711-1"}
+	exampleProcessed  = protocol.ProcessingResponse{JobID: exampleJobID, Status: drover.Pending}
+	exampleAction     = protocol.ActionRequest{Reason: "wrong input", RequestID: "cancel-1"}
+	exampleReplay     = protocol.ReplayRequest{Reason: "the model server is back", RequestID: "replay-1"}
+	exampleTask       = drover.Task{
+		ID: exampleTaskID, JobID: exampleJobID, Name: "features", Index: 2, Mapped: true, Kind: "features", Queue: "cpu", Class: drover.Normal,
+		Status: drover.DeadLetter, Generation: 1, Attempt: 4, MaxAttempts: 4, LeaseVersion: 8, CreatedAt: exampleTime, ReadyAt: exampleTime.Add(time.Second),
+		QueuedAt: exampleTime.Add(time.Second), ClaimedAt: exampleTime.Add(2 * time.Second), FinishedAt: exampleTime.Add(9 * time.Second),
+		Input: exampleJSON(`{"segment":2}`), Error: &drover.Failure{Class: drover.ClassRetryable, Message: "model server answered 500", Type: "http_500"},
+	}
+	exampleAttempt = drover.Attempt{
+		TaskID: exampleTaskID, Generation: 1, Attempt: 4, LeaseVersion: 7, Worker: "gpu-3/4711", Outcome: drover.OutcomeFailed,
+		ClaimedAt: exampleTime.Add(2 * time.Second), EndedAt: exampleTime.Add(9 * time.Second), Error: exampleTask.Error,
+	}
+	exampleEvent = drover.Event{JobID: exampleJobID, Seq: 1, Type: drover.JobAccepted, At: exampleTime, Data: exampleJSON(`{"actor":"ci"}`)}
+	exampleLine  = drover.LogLine{At: exampleTime.Add(3 * time.Second), Level: "info", Text: "42 frames", TaskID: exampleTaskID, Attempt: 1}
+
+	exampleArtifact = drover.Artifact{
+		ID: exampleArtifactID, JobID: exampleJobID, TaskID: exampleTaskID, Generation: 1, Name: "manifest.json", Kind: "dataset-manifest",
+		URI: drover.URIOf(exampleArtifactID), SHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Size: 4, MediaType: "application/json", CreatedAt: exampleTime,
+	}
+	examplePipeline = drover.Pipeline{
+		Name: "thumbnails", Version: 1, Hash: "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", Creator: "ci", CreatedAt: exampleTime, Created: true,
+	}
+	exampleQueue      = drover.Queue{Name: "cpu", Queued: 12, Running: 4, OldestAge: drover.Duration(3 * time.Second), Workers: 1, Slots: 4}
+	exampleNewSession = drover.NewSession{Worker: "gpu-3/4711", Queues: []string{"cpu"}, Slots: 4, Version: "1.4.0"}
+	exampleSession    = drover.Session{
+		ID: 42, Worker: "gpu-3/4711", Queues: []string{"cpu"}, Slots: 4, Version: "1.4.0", StartedAt: exampleTime, ExpiresAt: exampleTime.Add(30 * time.Second),
+		LeaseFor: drover.Duration(30 * time.Second), RenewEvery: drover.Duration(10 * time.Second),
+	}
+	exampleRenewal  = drover.Renewal{Held: []drover.Held{{TaskID: exampleTaskID, LeaseVersion: 7}}, Acquired: 3}
+	exampleRenewed  = drover.Renewed{ExpiresAt: exampleTime.Add(40 * time.Second), LeaseFor: drover.Duration(30 * time.Second), Cancelled: exampleRenewal.Held}
+	exampleAcquire  = drover.Acquire{Session: 42, Max: 4, Wait: drover.Duration(20 * time.Second), Number: 3}
+	exampleAcquired = protocol.AcquireResponse{Leases: []drover.Lease{{
+		TaskID: exampleTaskID, JobID: exampleJobID, LeaseVersion: 7, Tenant: "default", Name: "features", Index: 2, Kind: "features", Queue: "cpu",
+		Generation: 1, Attempt: 4, MaxAttempts: 4, Timeout: drover.Duration(10 * time.Minute), Input: exampleTask.Input, Pipeline: "dataset-ingestion",
+		PipelineVersion: 3, IdempotencyKey: exampleTaskID.String() + ".1", Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+	}}}
+	exampleSettle = protocol.SettleRequest{Session: 42, Outcomes: []drover.Outcome{
+		{TaskID: exampleTaskID, LeaseVersion: 7, Status: drover.OutcomeFailed, Error: exampleTask.Error},
+	}}
+	exampleSettled   = protocol.SettleResponse{Results: []protocol.SettleResult{{TaskID: exampleTaskID, Status: drover.RetryWait}}}
+	exampleProgress  = protocol.ProgressRequest{LeaseVersion: 7, Ratio: 0.4, Message: "features: 8 of 20"}
+	exampleLogs      = protocol.LogsRequest{LeaseVersion: 7, Lines: []drover.LogLine{{At: exampleLine.At, Level: "info", Text: "42 frames"}}}
+	exampleNewToken  = protocol.NewToken{Name: "ci", Scopes: []string{"jobs:read", "jobs:write"}}
+	exampleToken     = drover.Token{ID: exampleTokenID, Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes, CreatedAt: exampleTime}
+	exampleMadeToken = func() drover.Token { t := exampleToken; t.Secret = "drover_…"; return t }()
+	exampleWho       = protocol.WhoAmI{Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes}
+	exampleHealth    = protocol.Health{Status: "ok", Checks: []protocol.Check{{Name: checkDatabase, OK: true}}}
+	exampleVersion   = protocol.Version{Version: "0.1.0", Go: "go1.26", Database: "sqlite"}
+)
+
+func examplePage[T any](item T) protocol.Page[T] { return protocol.Page[T]{Items: []T{item}} }
+
+// exampleProblems are what refusals say.
+var exampleProblems = map[drover.Code]*drover.Error{
+	drover.CodeValidation:        {Code: drover.CodeValidation, Detail: "the request body is not valid", Fields: []drover.FieldError{{Field: "pipline", Message: `is not known here; did you mean "pipeline"?`}}},
+	drover.CodeUnauthenticated:   drover.Errorf(drover.CodeUnauthenticated, "send the header Authorization: Bearer drover_…; `drover token create` makes a token"),
+	drover.CodeForbidden:         drover.Errorf(drover.CodeForbidden, "the token lacks the scope jobs:write; make one with `drover token create --scopes jobs:write`"),
+	drover.CodeNotFound:          drover.Errorf(drover.CodeNotFound, "there is no job %s", exampleJobID),
+	drover.CodeInvalidTransition: drover.Errorf(drover.CodeInvalidTransition, "the job is SUCCEEDED, which is final"),
+	drover.CodeLeaseLost:         drover.Errorf(drover.CodeLeaseLost, "the lease with version 7 is lost; the task is at version 9"),
+	drover.CodeIdempotencyInUse:  {Code: drover.CodeIdempotencyInUse, Detail: "the first request with this key has not ended", RetryAfter: time.Second},
+	drover.CodeIdempotencyReused: drover.Errorf(drover.CodeIdempotencyReused, "the key was used for a request with another body"),
+	drover.CodePayloadTooLarge:   drover.Errorf(drover.CodePayloadTooLarge, "the request body is too large"),
+	drover.CodeSchemaMismatch:    {Code: drover.CodeSchemaMismatch, Detail: "the input does not match the pipeline's schema", Fields: []drover.FieldError{{Field: "input.object_uri", Message: "is required"}}},
+	drover.CodeCycle:             {Code: drover.CodeCycle, Detail: "the tasks wait for each other: a → b → a", Fields: []drover.FieldError{{Field: "tasks.a.needs", Line: 4, Column: 12, Message: "a waits for b, which waits for a"}}},
+	drover.CodeTooManyTasks:      drover.Errorf(drover.CodeTooManyTasks, "the pipeline has 6,000 tasks; at most 5,000 are possible"),
+	drover.CodeExpression:        drover.Errorf(drover.CodeExpression, "an expression has no value"),
+	drover.CodeCursorExpired:     drover.Errorf(drover.CodeCursorExpired, "the cursor has expired; ask for the first page again, without a cursor"),
+	drover.CodeOverloaded:        {Code: drover.CodeOverloaded, Detail: "20000 calls wait already; ask again", RetryAfter: time.Second},
+	drover.CodeInternal:          drover.Errorf(drover.CodeInternal, "a fault of the server; its log has more under the trace id"),
+}
+
+func exampleProblem(code drover.Code) *protocol.Problem {
+	p := protocol.FromError(exampleProblems[code])
+	p.Instance, p.TraceID = "/v1/jobs", exampleJob.TraceID
+	return p
+}
+
+// anywhere are the problems that any route with a token has.
+var anywhere = []drover.Code{drover.CodeValidation, drover.CodeUnauthenticated, drover.CodeForbidden, drover.CodeOverloaded, drover.CodeInternal}
+
+// problemsAt groups codes by their HTTP status.
+func problemsAt(codes []drover.Code) map[int][]drover.Code {
+	out := map[int][]drover.Code{}
+	for _, c := range codes {
+		out[protocol.StatusOf(c)] = append(out[protocol.StatusOf(c)], c)
+	}
+	return out
+}
+
+// statusNotes words a status of problems.
+var statusNotes = map[int]string{
+	http.StatusBadRequest:           "The request is malformed; `errors` says where.",
+	http.StatusUnsupportedMediaType: "The content type is not taken here.",
+}
+
+// statusTitles are titles of problems whose status is not that of their code.
+var statusTitles = map[int]string{
+	http.StatusMethodNotAllowed:             "The method is not allowed here",
+	http.StatusUnsupportedMediaType:         "The content type is not taken here",
+	http.StatusRequestedRangeNotSatisfiable: "The range is not satisfiable",
+}

@@ -1,0 +1,71 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/protocol"
+)
+
+// refuse answers with the problem that tells err. Faults of the server are
+// logged under the trace id that the problem carries, and their text stays here.
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	p := protocol.FromError(err)
+	var media errMedia
+	if errors.As(err, &media) {
+		p.Status, p.Title = http.StatusUnsupportedMediaType, statusTitles[http.StatusUnsupportedMediaType]
+	}
+	p.Instance = r.URL.EscapedPath()
+	p.TraceID = traceOf(r.Context())
+	if p.RetryAfter == 0 && (p.Code == drover.CodeOverloaded || p.Code == drover.CodeIdempotencyInUse) {
+		p.RetryAfter = drover.Duration(time.Second)
+	}
+	if p.Status >= 500 && drover.CodeOf(err) == "" && !gone(r.Context(), err) {
+		a.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "trace_id", p.TraceID, "err", err)
+	}
+	writeProblem(w, r, p)
+}
+
+// gone reports whether err is only that the client left.
+func gone(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Canceled)
+}
+
+func writeProblem(w http.ResponseWriter, r *http.Request, p *protocol.Problem) {
+	h := w.Header()
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Std().Seconds()))))
+	}
+	h.Del("ETag")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", protocol.MediaProblem)
+	body, err := json.Marshal(p)
+	if err != nil { // a problem is made of strings and numbers
+		panic(err)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(p.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // a client that left gets nothing
+	}
+}
+
+// recovered turns a panic into a problem and a line in the log.
+func (a *API) recovered(w *response, r *http.Request, value any, stack []byte) {
+	a.log.LogAttrs(r.Context(), slog.LevelError, "request panicked",
+		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("trace_id", traceOf(r.Context())),
+		slog.Any("panic", value), slog.String("stack", string(stack)))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // the answer has begun: cut it off, so that nobody takes it for whole
+	}
+	p := protocol.FromError(errors.New("panic"))
+	p.Instance, p.TraceID = r.URL.EscapedPath(), traceOf(r.Context())
+	writeProblem(w, r, p)
+}

@@ -1,0 +1,302 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/protocol"
+)
+
+// route is one operation: what serves it, who may call it, and what the
+// OpenAPI document says. The table below is the only place where routes are made.
+type route struct {
+	method, path string
+	// id is the operationId; it never changes.
+	id, tag string
+	policy  policy
+	handle  func(*API, http.ResponseWriter, *request) error
+	// summary is half a line, about the rest a reader needs.
+	summary, about string
+	params         []param
+	body           body
+	answers        []answer
+	// codes are the problems of its own, beside those that any route has.
+	codes []drover.Code
+}
+
+// param is a parameter of the query or a header. Those of the path are in the path.
+type param struct {
+	in       place
+	name     string
+	about    string
+	schema   object
+	required bool
+	repeat   bool
+}
+
+type place string
+
+const (
+	inQuery  place = "query"
+	inHeader place = "header"
+	inPath   place = "path"
+)
+
+// body is what a route reads.
+type body struct {
+	// of is a value of the type; nil is no body, or one that is not JSON.
+	of       any
+	optional bool
+	mild     bool // see decode
+	batch    bool // may be as large as Config.MaxBatchBody
+	media    []string
+	about    string
+	example  any
+}
+
+// answer is one way a route succeeds.
+type answer struct {
+	status  int
+	of      any    // a value of the type; nil is none
+	media   string // of what is not JSON
+	about   string
+	headers []string
+	example any
+}
+
+var (
+	limitParam  = param{in: inQuery, name: "limit", about: "How many items a page has at most.", schema: object{{"type", "integer"}, {"minimum", 1}, {"maximum", maxPage}, {"default", defaultPage}}}
+	cursorParam = param{in: inQuery, name: "cursor", about: "`next_cursor` of the page before; valid for 24 hours and with the same filters.", schema: stringSchema}
+	kindParam   = param{in: inQuery, name: "kind", about: "Only those of this kind.", schema: stringSchema}
+	statusParam = param{in: inQuery, name: "status", about: "Only those in one of these statuses, separated by commas.", schema: object{{"type", "string"}, {"examples", []any{"RUNNING,QUEUED"}}}, repeat: true}
+	waitHeader  = param{in: inHeader, name: protocol.HeaderPrefer, about: "`wait=N` waits up to N seconds, at most 60, for the job to be final; `respond-async` does not wait.", schema: object{{"type", "string"}, {"examples", []any{"wait=30"}}}}
+	keyHeader   = param{in: inHeader, name: protocol.HeaderIdempotencyKey, about: "Makes a repeat of the request return the first job, for 7 days: a string in double quotes or bare. The member `idempotency_key` means the same.", schema: object{{"type", "string"}, {"maxLength", maxKey + 2}}}
+	nameHeader  = param{in: inHeader, name: protocol.HeaderIdempotencyKey, about: "The same as `request_id` in the body.", schema: object{{"type", "string"}, {"maxLength", maxKey + 2}}}
+	tagHeader   = param{in: inHeader, name: "If-None-Match", about: "The `ETag` the client has; 304 says that it is still right.", schema: stringSchema}
+)
+
+func pages(more ...param) []param { return append(more, limitParam, cursorParam) }
+
+// pathParams describes what stands in braces in the paths.
+var pathParams = map[string]object{
+	"job_id":      {{"$ref", "#/components/schemas/JobID"}},
+	"task_id":     {{"$ref", "#/components/schemas/TaskID"}},
+	"artifact_id": {{"$ref", "#/components/schemas/ArtifactID"}},
+	"worker_id":   {{"$ref", "#/components/schemas/SessionID"}},
+	"token_id":    {{"$ref", "#/components/schemas/TokenID"}},
+	"pipeline":    stringSchema,
+	"queue":       stringSchema,
+}
+
+func ok(of, example any, headers ...string) []answer {
+	return []answer{{status: http.StatusOK, of: of, about: "Done.", headers: headers, example: example}}
+}
+
+func listOf(of, example any) []answer {
+	return []answer{{status: http.StatusOK, of: of, about: "A page of the list; `next_cursor` is there when another follows.", headers: []string{"Link"}, example: example}}
+}
+
+func tagged(of, example any, headers ...string) []answer {
+	return []answer{
+		{status: http.StatusOK, of: of, about: "As it is now.", headers: append(headers, "ETag"), example: example},
+		{status: http.StatusNotModified, about: "The client's `ETag` is still right."},
+	}
+}
+
+func done(about string) []answer { return []answer{{status: http.StatusNoContent, about: about}} }
+
+func health(id, path, summary string, serve func(*API, http.ResponseWriter, *request) error, params ...param) route {
+	verbose := param{in: inQuery, name: "verbose", about: "Answer in JSON, with each check.", schema: stringSchema}
+	text := []answer{{status: http.StatusOK, media: "text/plain", about: "`ok`; JSON with ?verbose.", example: "ok\n"}}
+	if id == "getHealth" {
+		text = ok(protocol.Health{}, exampleHealth)
+	}
+	return route{method: "GET", path: path, id: id, tag: "server", policy: public(), handle: serve, summary: summary, params: append(params, verbose), answers: text, codes: []drover.Code{drover.CodeOverloaded}}
+}
+
+// table lists every route there is.
+func table() []route {
+	exclude := param{in: inQuery, name: "exclude", about: "A check to leave out.", schema: object{{"type", "string"}, {"enum", []any{checkDatabase}}}, repeat: true}
+	submitted := []answer{
+		{status: http.StatusAccepted, of: protocol.SubmitResponse{}, about: "The job is committed.", headers: []string{"Location", "Retry-After", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleSubmitted},
+		{status: http.StatusOK, of: drover.Job{}, about: "With `Prefer: wait`: the job is committed and already final.", headers: []string{"Location", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleJob},
+	}
+	submitCodes := []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeSchemaMismatch, drover.CodeTooManyTasks, drover.CodeIdempotencyInUse, drover.CodeIdempotencyReused}
+	act := func(verb, summary, about string, h func(*API, http.ResponseWriter, *request) error) route {
+		return route{
+			method: "POST", path: "/v1/jobs/{job_id}/" + verb, id: verb + "Job", tag: "jobs", policy: scope("jobs:write"), handle: h,
+			summary: summary, about: about, params: []param{nameHeader},
+			body: body{of: protocol.ActionRequest{}, optional: true, example: exampleAction}, answers: ok(drover.Job{}, exampleJob),
+			codes: []drover.Code{drover.CodeNotFound, drover.CodeInvalidTransition, drover.CodePayloadTooLarge, drover.CodeIdempotencyReused},
+		}
+	}
+	notFound := []drover.Code{drover.CodeNotFound}
+	list := []drover.Code{drover.CodeCursorExpired}
+	listIn := []drover.Code{drover.CodeCursorExpired, drover.CodeNotFound}
+	leased := []drover.Code{drover.CodeNotFound, drover.CodeLeaseLost, drover.CodePayloadTooLarge}
+	return []route{
+		{method: "POST", path: "/v1/jobs", id: "submitJob", tag: "jobs", policy: scope("jobs:write"), handle: (*API).submitJob,
+			summary: "Submit a job",
+			about:   "The answer comes after the job is committed: what was accepted is not lost. A job is either of a pipeline (`pipeline`, `input`) or of a single task (`kind`, `queue`, `input`). Repeating the request with the same idempotency key, or the same `job_id`, returns the first job.",
+			params:  []param{keyHeader, waitHeader}, body: body{of: drover.NewJob{}, example: exampleNewJob}, answers: submitted, codes: submitCodes},
+		{method: "POST", path: "/v1/jobs/batch", id: "submitJobs", tag: "jobs", policy: scope("jobs:write"), handle: (*API).submitBatch,
+			summary: "Submit up to 10,000 jobs",
+			about:   "All of them in one transaction. A job that is refused stands in the answer with its problem, in its place; the others are accepted. A body that is not well-formed is refused whole.",
+			body:    body{of: protocol.BatchRequest{}, batch: true, example: exampleBatch}, answers: ok(protocol.BatchResponse{}, exampleBatchAnswer), codes: []drover.Code{drover.CodePayloadTooLarge}},
+		{method: "POST", path: "/processing-jobs", id: "submitProcessingJob", tag: "jobs", policy: scope("jobs:write"), handle: (*API).submitProcessingJob,
+			summary: "Submit a job to process an object",
+			about:   "An alias of POST /v1/jobs: the job's input is {\"object_id\": …}. `pipeline` is a name, alone or with a version: \"name@3\" or \"name-v3\".",
+			params:  []param{keyHeader}, body: body{of: protocol.ProcessingRequest{}, example: exampleProcessing},
+			answers: []answer{{status: http.StatusAccepted, of: protocol.ProcessingResponse{}, about: "The job is committed.", headers: []string{"Location", "Retry-After", protocol.HeaderIdempotencyReplayed}, example: exampleProcessed}}, codes: submitCodes},
+		{method: "GET", path: "/v1/jobs", id: "listJobs", tag: "jobs", policy: scope("jobs:read"), handle: (*API).listJobs,
+			summary: "List jobs, newest first",
+			params: pages(statusParam, kindParam,
+				param{in: inQuery, name: "pipeline", about: "Only those of this pipeline.", schema: stringSchema},
+				param{in: inQuery, name: "label", about: "Only those with this label, as key:value; several must all hold.", schema: object{{"type", "string"}, {"examples", []any{"team:vision"}}}, repeat: true},
+				param{in: inQuery, name: "created_after", about: "Only those created after this time.", schema: timeSchema},
+				param{in: inQuery, name: "created_before", about: "Only those created before this time.", schema: timeSchema}),
+			answers: listOf(protocol.Page[drover.Job]{}, examplePage(exampleJob)), codes: list},
+		{method: "GET", path: "/v1/jobs/{job_id}", id: "getJob", tag: "jobs", policy: scope("jobs:read"), handle: (*API).getJob,
+			summary: "Get a job", about: "With `Prefer: wait=N` the answer comes when the job is final, or after N seconds with the job as it is then.",
+			params: []param{waitHeader, tagHeader}, answers: tagged(drover.Job{}, exampleJob, "Retry-After", protocol.HeaderPreferenceApplied), codes: notFound},
+		act("cancel", "Cancel a job", "Tasks that wait are cancelled at once; running ones are told with their worker's next renewal and end when it acknowledges.", cancelJob),
+		act("pause", "Pause a job", "No further task starts; running ones go on.", pauseJob),
+		act("resume", "Resume a paused job", "", resumeJob),
+		{method: "GET", path: "/v1/jobs/{job_id}/tasks", id: "listTasks", tag: "tasks", policy: scope("jobs:read"), handle: (*API).listTasks,
+			summary: "List a job's tasks, in the order of the pipeline",
+			params:  pages(statusParam, param{in: inQuery, name: "name", about: "Only those of this node.", schema: stringSchema}),
+			answers: listOf(protocol.Page[drover.Task]{}, examplePage(exampleTask)), codes: listIn},
+		{method: "GET", path: "/v1/jobs/{job_id}/events", id: "listEvents", tag: "jobs", policy: scope("jobs:read"), handle: (*API).listEvents,
+			summary: "List or follow a job's events",
+			about:   "With `Accept: text/event-stream` the events come as they happen, each with its number as `id`; the stream ends after the final one. A client that was cut off goes on with `Last-Event-ID`. A comment every 15 s keeps the connection alive.",
+			params: pages(
+				param{in: inQuery, name: "after", about: "Only events with a higher number.", schema: object{{"type", "integer"}, {"minimum", 0}}},
+				param{in: inHeader, name: protocol.HeaderLastEventID, about: "On a stream: go on after this event.", schema: object{{"type", "string"}, {"pattern", "^[0-9]+$"}}}),
+			answers: append([]answer{
+				{status: http.StatusOK, media: protocol.MediaEvents, about: "The events as they happen.", example: exampleStream},
+				{status: http.StatusNoContent, about: "On a stream: the job is final and the client has seen every event."},
+			}, listOf(protocol.Page[drover.Event]{}, examplePage(exampleEvent))...), codes: listIn},
+		{method: "GET", path: "/v1/jobs/{job_id}/logs", id: "listJobLogs", tag: "jobs", policy: scope("jobs:read"), handle: (*API).listJobLogs,
+			summary: "List what a job's handlers logged, oldest first", params: pages(),
+			answers: listOf(protocol.Page[drover.LogLine]{}, examplePage(exampleLine)), codes: listIn},
+		{method: "GET", path: "/v1/jobs/{job_id}/artifacts", id: "listJobArtifacts", tag: "artifacts", policy: scope("jobs:read"), handle: (*API).listJobArtifacts,
+			summary: "List a job's artifacts, newest first", params: pages(kindParam),
+			answers: listOf(protocol.Page[drover.Artifact]{}, examplePage(exampleArtifact)), codes: listIn},
+
+		{method: "GET", path: "/v1/tasks/{task_id}", id: "getTask", tag: "tasks", policy: scope("jobs:read"), handle: (*API).getTask,
+			summary: "Get a task", params: []param{tagHeader}, answers: tagged(drover.Task{}, exampleTask), codes: notFound},
+		{method: "GET", path: "/v1/tasks/{task_id}/attempts", id: "listAttempts", tag: "tasks", policy: scope("jobs:read"), handle: (*API).listAttempts,
+			summary: "List a task's attempts, of every generation", answers: listOf(protocol.Page[drover.Attempt]{}, examplePage(exampleAttempt)), codes: notFound},
+		{method: "GET", path: "/v1/tasks/{task_id}/logs", id: "listTaskLogs", tag: "tasks", policy: scope("jobs:read"), handle: (*API).listTaskLogs,
+			summary: "List what a task's handler logged, oldest first",
+			params:  pages(param{in: inQuery, name: "attempt", about: "Only lines of this attempt.", schema: object{{"type", "integer"}, {"minimum", 1}}}),
+			answers: listOf(protocol.Page[drover.LogLine]{}, examplePage(exampleLine)), codes: listIn},
+		{method: "POST", path: "/v1/tasks/{task_id}/replay", id: "replayTask", tag: "tasks", policy: scope("jobs:write"), handle: (*API).replayTask,
+			summary: "Run a finished task again", about: "Opens a new generation of the task, with the input it had or with another one. A finished job is opened again.",
+			params: []param{nameHeader}, body: body{of: protocol.ReplayRequest{}, optional: true, example: exampleReplay}, answers: ok(drover.Task{}, exampleTask),
+			codes: []drover.Code{drover.CodeNotFound, drover.CodeInvalidTransition, drover.CodePayloadTooLarge, drover.CodeIdempotencyReused}},
+		{method: "GET", path: "/v1/dead-letters", id: "listDeadLetters", tag: "tasks", policy: scope("jobs:read"), handle: (*API).listDeadLetters,
+			summary: "List the tasks whose attempts are used up, newest first",
+			params:  pages(param{in: inQuery, name: "job_id", about: "Only those of this job.", schema: object{{"$ref", "#/components/schemas/JobID"}}}),
+			answers: listOf(protocol.Page[drover.Task]{}, examplePage(exampleTask)), codes: list},
+
+		{method: "POST", path: "/v1/pipelines", id: "registerPipeline", tag: "pipelines", policy: scope("pipelines:write"), handle: (*API).registerPipeline,
+			summary: "Register a pipeline", about: "The body is the definition in YAML or JSON. A version never changes: a definition that differs from the newest one becomes the next version, an equal one changes nothing. What is wrong with it is told with line and column, all of it at once.",
+			params: []param{{in: inQuery, name: "file", about: "The name of the file, for messages.", schema: stringSchema}},
+			body:   body{media: yamlMedia[:2], about: "The definition, at most 1 MiB.", example: exampleDefinition},
+			answers: []answer{
+				{status: http.StatusCreated, of: drover.Pipeline{}, about: "A new version.", headers: []string{"Location"}, example: examplePipeline},
+				{status: http.StatusOK, of: drover.Pipeline{}, about: "The version that is equal.", headers: []string{"Location"}, example: examplePipeline},
+			}, codes: []drover.Code{drover.CodePayloadTooLarge, drover.CodeCycle, drover.CodeTooManyTasks, drover.CodeExpression}},
+		{method: "GET", path: "/v1/pipelines", id: "listPipelines", tag: "pipelines", policy: scope("jobs:read"), handle: (*API).listPipelines,
+			summary: "List pipelines, each in its newest version", params: pages(), answers: listOf(protocol.Page[drover.Pipeline]{}, examplePage(examplePipeline)), codes: list},
+		{method: "GET", path: "/v1/pipelines/{pipeline}", id: "getPipeline", tag: "pipelines", policy: scope("jobs:read"), handle: (*API).getPipeline,
+			summary: "Get a pipeline with its definition",
+			params:  []param{{in: inQuery, name: "version", about: "Which version; the newest otherwise.", schema: object{{"type", "integer"}, {"minimum", 1}}}, tagHeader},
+			answers: tagged(drover.Pipeline{}, examplePipeline), codes: notFound},
+		{method: "GET", path: "/v1/pipelines/{pipeline}/versions", id: "listPipelineVersions", tag: "pipelines", policy: scope("jobs:read"), handle: (*API).listPipelineVersions,
+			summary: "List the versions of a pipeline, newest first", params: pages(), answers: listOf(protocol.Page[drover.Pipeline]{}, examplePage(examplePipeline)), codes: listIn},
+
+		{method: "GET", path: "/v1/queues", id: "listQueues", tag: "queues", policy: scope("jobs:read"), handle: (*API).listQueues,
+			summary: "List queues", answers: listOf(protocol.Page[drover.Queue]{}, examplePage(exampleQueue))},
+		{method: "GET", path: "/v1/queues/{queue}", id: "getQueue", tag: "queues", policy: scope("jobs:read"), handle: (*API).getQueue,
+			summary: "Get a queue", answers: ok(drover.Queue{}, exampleQueue), codes: notFound},
+
+		{method: "POST", path: "/v1/workers", id: "openWorker", tag: "workers", policy: scope("workers:run"), handle: (*API).openWorker,
+			summary: "Open a worker's session", about: "All leases of the session live until it expires; renewing it puts that off.",
+			body:    body{of: drover.NewSession{}, example: exampleNewSession},
+			answers: []answer{{status: http.StatusCreated, of: drover.Session{}, about: "Open.", headers: []string{"Location"}, example: exampleSession}}, codes: []drover.Code{drover.CodePayloadTooLarge}},
+		{method: "GET", path: "/v1/workers", id: "listWorkers", tag: "workers", policy: scope("jobs:read", "workers:run"), handle: (*API).listWorkers,
+			summary: "List open sessions", answers: listOf(protocol.Page[drover.Session]{}, examplePage(exampleSession))},
+		{method: "DELETE", path: "/v1/workers/{worker_id}", id: "closeWorker", tag: "workers", policy: scope("workers:run"), handle: (*API).closeWorker,
+			summary: "End a session", about: "What it still holds is given back, without using up an attempt.", answers: done("Ended."), codes: notFound},
+		{method: "POST", path: "/v1/workers/{worker_id}/renew", id: "renewWorker", tag: "workers", policy: scope("workers:run"), handle: (*API).renewWorker,
+			summary: "Renew a session and every lease it holds",
+			about:   "Names the leases held, and the number of the last acquire whose answer arrived: leases of earlier acquires that are not named are taken back. The answer tells which to stop. A session that has expired is not found: open a new one.",
+			body:    body{of: drover.Renewal{}, example: exampleRenewal}, answers: ok(drover.Renewed{}, exampleRenewed), codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge}},
+		{method: "POST", path: "/v1/leases/acquire", id: "acquireLeases", tag: "workers", policy: scope("workers:run"), handle: (*API).acquireLeases,
+			summary: "Take tasks to run", about: "Waits up to `wait`, at most 20 s, for the first one. An empty list is no error.",
+			body: body{of: drover.Acquire{}, example: exampleAcquire}, answers: ok(protocol.AcquireResponse{}, exampleAcquired), codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge}},
+		{method: "POST", path: "/v1/leases/settle", id: "settleLeases", tag: "workers", policy: scope("workers:run"), handle: (*API).settleLeases,
+			summary: "Report outcomes", about: "Each outcome has its own answer, in its place; one with `lease-lost` was not recorded. Repeating the request is harmless. `acquire` takes further tasks in the same transaction, without waiting.",
+			body: body{of: protocol.SettleRequest{}, mild: true, batch: true, example: exampleSettle}, answers: ok(protocol.SettleResponse{}, exampleSettled), codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge}},
+		{method: "POST", path: "/v1/leases/{task_id}/progress", id: "setProgress", tag: "workers", policy: scope("workers:run"), handle: (*API).setProgress,
+			summary: "Say how far a running task is", body: body{of: protocol.ProgressRequest{}, mild: true, example: exampleProgress}, answers: done("Noted."), codes: leased},
+		{method: "POST", path: "/v1/leases/{task_id}/logs", id: "appendLogs", tag: "workers", policy: scope("workers:run"), handle: (*API).appendLogs,
+			summary: "Add lines to the log of a running attempt", about: "A log holds 10 MiB an attempt; `accepted` is smaller than the number of lines when it is full. `at` and `level` may be left out.",
+			body: body{of: protocol.LogsRequest{}, mild: true, batch: true, example: exampleLogs}, answers: ok(protocol.LogsResponse{}, protocol.LogsResponse{Accepted: 1}), codes: leased},
+		{method: "POST", path: "/v1/leases/{task_id}/artifacts", id: "putArtifact", tag: "workers", policy: scope("workers:run"), handle: (*API).putArtifact,
+			summary: "Upload an output of a running attempt", about: "The body is the content. The artifact becomes visible when an outcome that names it is accepted.",
+			params: []param{
+				{in: inQuery, name: "name", about: "Its file name, unique within the task.", schema: stringSchema, required: true},
+				{in: inQuery, name: "kind", about: "What it is for.", schema: stringSchema},
+				{in: inQuery, name: "lease_version", about: "That of the lease.", schema: object{{"type", "integer"}, {"format", "int32"}}, required: true},
+				{in: inHeader, name: protocol.HeaderArtifactMetadata, about: "Its metadata, as JSON.", schema: stringSchema},
+			},
+			body:    body{media: []string{"*/*"}, about: "The content; its type is kept.", example: "…"},
+			answers: []answer{{status: http.StatusCreated, of: drover.Artifact{}, about: "Stored.", headers: []string{"Location"}, example: exampleArtifact}}, codes: leased},
+
+		{method: "GET", path: "/v1/artifacts", id: "listArtifacts", tag: "artifacts", policy: scope("jobs:read", "workers:run"), handle: (*API).listArtifacts,
+			summary: "List artifacts, newest first",
+			params: pages(kindParam,
+				param{in: inQuery, name: "job_id", about: "Only those of this job.", schema: object{{"$ref", "#/components/schemas/JobID"}}},
+				param{in: inQuery, name: "task_id", about: "Only those of this task.", schema: object{{"$ref", "#/components/schemas/TaskID"}}}),
+			answers: listOf(protocol.Page[drover.Artifact]{}, examplePage(exampleArtifact)), codes: list},
+		{method: "GET", path: "/v1/artifacts/{artifact_id}", id: "getArtifact", tag: "artifacts", policy: scope("jobs:read", "workers:run"), handle: (*API).getArtifact,
+			summary: "Get what is known about an artifact", params: []param{tagHeader}, answers: tagged(drover.Artifact{}, exampleArtifact), codes: notFound},
+		{method: "GET", path: "/v1/artifacts/{artifact_id}/content", id: "getArtifactContent", tag: "artifacts", policy: scope("jobs:read", "workers:run"), handle: (*API).getArtifactContent,
+			summary: "Get the content of an artifact",
+			params:  []param{{in: inHeader, name: "Range", about: "Only these bytes.", schema: object{{"type", "string"}, {"examples", []any{"bytes=0-1023"}}}}, tagHeader},
+			answers: []answer{
+				{status: http.StatusOK, media: "*/*", about: "The content, in its own type.", headers: []string{"ETag", "Content-Disposition", protocol.HeaderArtifactSHA256}},
+				{status: http.StatusPartialContent, media: "*/*", about: "The range asked for.", headers: []string{"ETag", "Content-Disposition", protocol.HeaderArtifactSHA256}},
+				{status: http.StatusNotModified, about: "The client's `ETag` is still right."},
+			}, codes: notFound},
+
+		{method: "GET", path: "/v1/tokens", id: "listTokens", tag: "tokens", policy: scope("tokens:admin"), handle: (*API).listTokens,
+			summary: "List the tenant's tokens, without their secrets", answers: listOf(protocol.Page[drover.Token]{}, examplePage(exampleToken))},
+		{method: "POST", path: "/v1/tokens", id: "createToken", tag: "tokens", policy: scope("tokens:admin"), handle: (*API).createToken,
+			summary: "Make a token", about: "Its secret is in this answer and nowhere else. A token permits no more than the one that makes it.",
+			body:    body{of: protocol.NewToken{}, example: exampleNewToken},
+			answers: []answer{{status: http.StatusCreated, of: drover.Token{}, about: "Made.", headers: []string{"Location"}, example: exampleMadeToken}}, codes: []drover.Code{drover.CodePayloadTooLarge}},
+		{method: "DELETE", path: "/v1/tokens/{token_id}", id: "revokeToken", tag: "tokens", policy: scope("tokens:admin"), handle: (*API).revokeToken,
+			summary: "End a token", answers: done("Ended."), codes: notFound},
+		{method: "GET", path: "/v1/whoami", id: "whoAmI", tag: "tokens", policy: anyToken(), handle: (*API).whoAmI,
+			summary: "Say whom the token speaks for", answers: ok(protocol.WhoAmI{}, exampleWho)},
+
+		health("getLiveness", "/livez", "Say whether the process lives", (*API).livez),
+		health("getReadiness", "/readyz", "Say whether the server can work", (*API).readyz, exclude),
+		health("getHealth", "/healthz", "Say whether the server can work, in JSON", (*API).healthz, exclude),
+		{method: "GET", path: "/version", id: "getVersion", tag: "server", policy: public(), handle: (*API).version,
+			summary: "Say what the server runs", answers: ok(protocol.Version{}, exampleVersion)},
+		{method: "GET", path: "/openapi.json", id: "getOpenAPI", tag: "server", policy: public(), handle: (*API).openapiJSON,
+			summary: "This document, in JSON", answers: []answer{{status: http.StatusOK, of: map[string]any{}, about: "An OpenAPI 3.1 document.", headers: []string{"ETag"}}}},
+		{method: "GET", path: "/openapi.yaml", id: "getOpenAPIYAML", tag: "server", policy: public(), handle: (*API).openapiYAML,
+			summary: "This document, in YAML", answers: []answer{{status: http.StatusOK, media: protocol.MediaYAML, about: "An OpenAPI 3.1 document.", headers: []string{"ETag"}}}},
+		{method: "GET", path: "/docs", id: "getDocs", tag: "server", policy: public(), handle: (*API).docs,
+			summary: "This document, to be read in a browser", answers: []answer{{status: http.StatusOK, media: "text/html", about: "A page that loads nothing else.", headers: []string{"ETag"}}}},
+	}
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
