@@ -106,7 +106,7 @@ func (e *Error) Is(target error) bool {
 // CodeOf returns the code of the first Error in err's chain, or "".
 func CodeOf(err error) Code {
 	var e *Error
-	if errors.As(err, &e) {
+	if errors.As(err, &e) && e != nil {
 		return e.Code
 	}
 	return ""

@@ -49,7 +49,7 @@ type Attempt struct {
 	Attempt      int       `json:"attempt"`
 	LeaseVersion int32     `json:"lease_version"`
 	Worker       string    `json:"worker,omitempty"`
-	Outcome      string    `json:"outcome"` // succeeded failed snoozed released lease_lost cancelled running
+	Outcome      string    `json:"outcome"` // succeeded failed snoozed released lease_lost cancelled forced running
 	ReadyAt      time.Time `json:"ready_at,omitzero"`
 	QueuedAt     time.Time `json:"queued_at,omitzero"`
 	ClaimedAt    time.Time `json:"claimed_at"`

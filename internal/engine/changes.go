@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strconv"
 
@@ -377,5 +376,3 @@ func compareIDs[T ~[16]byte](a, b T) int {
 	}
 	return 0
 }
-
-func as[T error](err error, to *T) bool { return errors.As(err, to) }

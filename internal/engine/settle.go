@@ -19,6 +19,9 @@ const MaxSettle = 1000
 // outcomeLost is how the reaper reports an attempt whose lease ran out.
 const outcomeLost = "lease_lost"
 
+// outcomeForced is an attempt whose worker did not acknowledge a cancel in time.
+const outcomeForced = "forced"
+
 // report is one attempt's end on its way to be stored.
 type report struct {
 	lease store.Lease
@@ -205,13 +208,14 @@ func (e *Engine) answerRepeats(ctx context.Context, tx store.Tx, reports []*repo
 	if len(open) == 0 {
 		return nil
 	}
-	ends := map[store.Lease]drover.Status{}
+	ends := map[store.Lease]store.End{}
 	if err := tx.Pipe(ctx, store.ReadEnds(leases, ends)...); err != nil {
 		return err
 	}
 	for _, r := range open {
-		if s, ok := ends[r.lease]; ok && s != 0 {
-			r.answer.Status = s
+		// Only the same word is a repeat: an attempt may have been ended without it.
+		if end, ok := ends[r.lease]; ok && end.Outcome == r.Status {
+			r.answer.Status = end.Status
 			continue
 		}
 		r.answer.Err = drover.Errorf(drover.CodeLeaseLost, "task %s is not leased to this worker under lease_version %d any more; drop its outcome", r.lease.Task, r.lease.Version)
@@ -344,7 +348,7 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 		after, event = lifecycle.LeaseLost(t, hold, retry, e.opts.Jitter(), x.now), drover.TaskLeaseExpired
 		how.failure = &drover.Failure{Class: drover.ClassLeaseLost, Message: fmt.Sprintf("the worker's lease ran out %d times; its attempts ended without a word", after.Losses)}
 	default: // released, or a cancellation acknowledged that nobody asked for
-		after, event, how.outcome = lifecycle.Released(t, hold, x.now), drover.TaskReleased, drover.OutcomeReleased
+		after, event = lifecycle.Released(t, hold, x.now), drover.TaskReleased
 	}
 	if after.Status.Final() {
 		x.end(j, lane.Tenant, after, how)
@@ -362,6 +366,9 @@ func ended(how *ending, t lifecycle.Task, cause store.Cause, forced bool, now li
 	how.output = nil
 	switch {
 	case cause == store.CauseExpired:
+		if how.was != nil && forced {
+			how.outcome = outcomeForced
+		}
 		how.failure = &drover.Failure{Class: drover.ClassExpired, Message: "the job's expires_at passed before the task ended"}
 		return lifecycle.Expired(t, now)
 	case cause == store.CauseFailFast && t.Status != drover.Running:
@@ -370,7 +377,9 @@ func ended(how *ending, t lifecycle.Task, cause store.Cause, forced bool, now li
 	case cause == store.CauseFailFast:
 		how.reason = "fail_fast"
 	}
-	if how.was != nil {
+	if how.was != nil && forced {
+		how.outcome = outcomeForced
+	} else if how.was != nil && how.outcome != drover.OutcomeFailed {
 		how.outcome = drover.OutcomeCancelled
 	}
 	return lifecycle.Cancelled(t, forced, now)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -39,7 +40,8 @@ var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$
 // draft is a NewJob on its way to being one.
 type draft struct {
 	drover.NewJob
-	at          int // position in the request
+	at          int  // position in the request
+	made        bool // the id was made here
 	fingerprint []byte
 	plan        *compiled // nil for a Kind job
 	queue, lane int32     // of a Kind job
@@ -49,48 +51,102 @@ type draft struct {
 // Submit stores jobs with their tasks and idempotency records in one
 // transaction. Each is accepted or refused by itself; the error is for the
 // request as a whole. A repeat of a key or id gives the first job.
+//
+// A key that another transaction is about to take is waited for a moment; then
+// its job alone is refused with drover.ErrIdempotencyInUse.
 func (e *Engine) Submit(ctx context.Context, c Caller, jobs []drover.NewJob) ([]drover.Submitted, error) {
-	return e.submit(ctx, c, jobs, func(fn func(store.Tx) error) error { return e.db.Write(ctx, fn) })
+	out, drafts, now, err := e.drafts(ctx, c, jobs)
+	if err != nil || len(drafts) == 0 {
+		return out, err
+	}
+	if err := e.submit(ctx, c, drafts, now, out); err != nil {
+		return nil, fmt.Errorf("submit: %w", err)
+	}
+	return out, nil
+}
+
+func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now lifecycle.Instant, out []drover.Submitted) error {
+	var x *changes
+	err := e.db.Write(ctx, func(tx store.Tx) error {
+		x = e.changes(now)
+		for _, d := range drafts {
+			if d.made {
+				d.ID, d.made = drover.JobID{}, false
+			}
+		}
+		if slices.ContainsFunc(drafts, func(d *draft) bool { return d.IdempotencyKey != "" }) {
+			if err := tx.Pipe(ctx, store.WaitShort()); err != nil {
+				return err
+			}
+		}
+		return e.accept(ctx, tx, c, drafts, x, out)
+	})
+	switch {
+	case err == nil:
+		e.after(ctx, x)
+		return nil
+	case !errors.Is(err, store.ErrLocked):
+		return err
+	case len(drafts) == 1:
+		refused := drover.Errorf(drover.CodeIdempotencyInUse, "another request with this idempotency_key has not ended; ask again")
+		refused.RetryAfter = time.Second
+		out[drafts[0].at] = drover.Submitted{Err: refused}
+		return nil
+	}
+	// A key is contended; nobody says which. Each keyed job goes by itself, so
+	// that the others are not held up.
+	groups := [][]*draft{nil}
+	for _, d := range drafts {
+		if d.IdempotencyKey == "" {
+			groups[0] = append(groups[0], d)
+		} else {
+			groups = append(groups, []*draft{d})
+		}
+	}
+	for _, g := range groups {
+		if len(g) > 0 {
+			if err := e.submit(ctx, c, g, now, out); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // SubmitIn is Submit inside a transaction of the caller's, which decides if the
 // jobs come to be. Nobody is told of them before the next poll.
 func (e *Engine) SubmitIn(ctx context.Context, c Caller, jobs []drover.NewJob, tx store.Tx) ([]drover.Submitted, error) {
-	return e.submit(ctx, c, jobs, func(fn func(store.Tx) error) error { return fn(tx) })
-}
-
-func (e *Engine) submit(ctx context.Context, c Caller, jobs []drover.NewJob, write func(func(store.Tx) error) error) ([]drover.Submitted, error) {
-	if len(jobs) > MaxBatch {
-		return nil, drover.Errorf(drover.CodeValidation, "%d jobs in one request; at most %d", len(jobs), MaxBatch)
+	out, drafts, now, err := e.drafts(ctx, c, jobs)
+	if err != nil || len(drafts) == 0 {
+		return out, err
 	}
-	now := e.now()
-	out := make([]drover.Submitted, len(jobs))
-	var drafts []*draft
-	for i := range jobs {
-		d := &draft{NewJob: jobs[i], at: i}
-		if err := e.check(ctx, c, d, now); err != nil {
-			refused, ok := err.(*drover.Error) //nolint:errorlint // check returns it bare when it is a refusal
-			if !ok {
-				return nil, err
-			}
-			out[i].Err = refused
-			continue
-		}
-		drafts = append(drafts, d)
-	}
-	if len(drafts) == 0 {
-		return out, nil
-	}
-	var x *changes
-	err := write(func(tx store.Tx) error {
-		x = e.changes(now)
-		return e.accept(ctx, tx, c, drafts, x, out)
-	})
-	if err != nil {
+	if err := e.accept(ctx, tx, c, drafts, e.changes(now), out); err != nil {
 		return nil, fmt.Errorf("submit: %w", err)
 	}
-	e.tell(x)
 	return out, nil
+}
+
+// drafts validates a request. Jobs that are refused have their answer in out.
+func (e *Engine) drafts(ctx context.Context, c Caller, jobs []drover.NewJob) (out []drover.Submitted, drafts []*draft, now lifecycle.Instant, err error) {
+	if len(jobs) > MaxBatch {
+		return nil, nil, 0, drover.Errorf(drover.CodeValidation, "%d jobs in one request; at most %d", len(jobs), MaxBatch)
+	}
+	now = e.now()
+	out = make([]drover.Submitted, len(jobs))
+	for i := range jobs {
+		d := &draft{NewJob: jobs[i], at: i}
+		err := e.check(ctx, c, d, now)
+		var refused *drover.Error
+		switch {
+		case err == nil:
+			drafts = append(drafts, d)
+		case errors.As(err, &refused):
+			out[i].Err = refused
+		default:
+			return nil, nil, 0, fmt.Errorf("submit: %w", err)
+		}
+	}
+	return out, drafts, now, nil
 }
 
 // accept decides which drafts are new and stores those.
@@ -114,7 +170,7 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 	first := map[drover.JobID]*draft{}
 	for _, d := range drafts {
 		if d.ID.IsZero() {
-			d.ID = drover.JobID(e.db.NewID())
+			d.ID, d.made = drover.JobID(e.db.NewID()), true
 		} else if k, ok := taken[d.ID]; ok {
 			out[d.at] = repeat(c, d, k)
 			continue

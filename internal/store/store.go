@@ -33,6 +33,7 @@ var (
 	ErrUnknown = driver.ErrUnknown
 	ErrRetry   = driver.ErrRetry
 	ErrUnique  = driver.ErrUnique
+	ErrLocked  = driver.ErrLocked
 )
 
 // Options of Open; the zero value works.

@@ -30,6 +30,11 @@ var (
 		"SELECT j.id, j.tenant, j.fingerprint FROM {rows} JOIN jobs j ON j.id = {id}")
 )
 
+var waitShort = driver.New("wait for locks a short time", "", "{pg:SELECT set_config('lock_timeout', '100ms', true)}{lite:SELECT 1}")
+
+// WaitShort gives up on locks after a tenth of a second (ErrLocked), until the transaction ends.
+func WaitShort() Stmt { return Stmt{Text: waitShort} }
+
 // InsertIdempotency takes keys; taken receives those that were free. The rows
 // must be sorted by key: unsorted ones deadlock. A key that another transaction
 // is about to take waits for it.

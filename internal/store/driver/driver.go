@@ -71,6 +71,9 @@ var ErrUnknown = errors.New("the commit's answer was lost; the outcome is unknow
 // ErrRetry, returned by the function of Write, runs it again in a new transaction.
 var ErrRetry = errors.New("the rows changed since they were read")
 
+// ErrLocked says that a lock was not to be had in time.
+var ErrLocked = errors.New("another transaction holds the row")
+
 // ErrUnique says that a row with this key exists.
 var ErrUnique = errors.New("a row with this key exists")
 

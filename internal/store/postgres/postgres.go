@@ -131,7 +131,7 @@ func retryable(err error) bool {
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {
 		switch pe.Code {
-		case "40001", "40P01", "55P03":
+		case "40001", "40P01":
 			return true
 		}
 	}
@@ -203,8 +203,13 @@ func read(br pgx.BatchResults, s driver.Stmt) error {
 
 func classify(err error) error {
 	var pe *pgconn.PgError
-	if errors.As(err, &pe) && pe.Code == "23505" {
-		return fmt.Errorf("%w: %w", driver.ErrUnique, err)
+	if errors.As(err, &pe) {
+		switch pe.Code {
+		case "23505":
+			return fmt.Errorf("%w: %w", driver.ErrUnique, err)
+		case "55P03":
+			return fmt.Errorf("%w: %w", driver.ErrLocked, err)
+		}
 	}
 	return err
 }
