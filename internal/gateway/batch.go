@@ -22,6 +22,9 @@ type batcher[K comparable, In, Out any] struct {
 	key func(In) K
 	// weigh says how much of max an item takes up; a heavier one goes alone.
 	weigh func(In) int
+	// again says which items may be carried out once more after a failure that
+	// leaves open what became of them.
+	again func(In) bool
 	// max bounds the weight of a batch, room the calls that wait for one.
 	max, room int
 	// limit bounds how long a batch may take.
@@ -49,8 +52,8 @@ type call[In, Out any] struct {
 	done  chan struct{} // closed when out and err are set
 }
 
-func newBatcher[K comparable, In, Out any](max, room int, limit time.Duration, key func(In) K, weigh func(In) int, do func(context.Context, []In) ([]Out, error)) *batcher[K, In, Out] {
-	b := &batcher[K, In, Out]{do: do, key: key, weigh: weigh, max: max, room: room, limit: limit, lines: map[K]*line[In, Out]{}}
+func newBatcher[K comparable, In, Out any](max, room int, limit time.Duration, key func(In) K, weigh func(In) int, again func(In) bool, do func(context.Context, []In) ([]Out, error)) *batcher[K, In, Out] {
+	b := &batcher[K, In, Out]{do: do, key: key, weigh: weigh, again: again, max: max, room: room, limit: limit, lines: map[K]*line[In, Out]{}}
 	b.cond = sync.NewCond(&b.mu)
 	return b
 }
@@ -215,25 +218,59 @@ func (b *batcher[K, In, Out]) free(k K) {
 }
 
 // carryOut does a batch. One that is refused whole is halved until the refusal
-// meets the call it is about, so that nobody is refused for a neighbour.
+// meets the call it is about, so that nobody is refused for a neighbour. One
+// that fails whole is tried again call by call, in case one of them is poison.
 func (b *batcher[K, In, Out]) carryOut(ctx context.Context, batch []*call[In, Out]) {
 	in := make([]In, len(batch))
 	for i, c := range batch {
 		in[i] = c.in
 	}
 	out, err := b.guarded(ctx, in)
-	if err != nil && len(batch) > 1 && isRefusal(err) {
+	switch {
+	case err == nil:
+		for i, c := range batch {
+			c.end(out[i], nil)
+		}
+	case len(batch) > 1 && isRefusal(err):
 		half := len(batch) / 2
 		b.carryOut(ctx, batch[:half])
 		b.carryOut(ctx, batch[half:])
-		return
-	}
-	for i, c := range batch {
-		if c.err = err; err == nil {
-			c.out = out[i]
+	case len(batch) > 1 && !isOverload(err):
+		b.oneByOne(ctx, batch, err)
+	default:
+		for _, c := range batch {
+			c.end(*new(Out), err)
 		}
-		close(c.done)
 	}
+}
+
+// oneByOne carries out the calls of a batch that failed, those that may be
+// repeated. Failures in a row are not poison but a server that cannot work;
+// then the rest fail at once.
+func (b *batcher[K, In, Out]) oneByOne(ctx context.Context, batch []*call[In, Out], failure error) {
+	const enough = 3
+	row := 0
+	for _, c := range batch {
+		if row >= enough || !b.again(c.in) {
+			c.end(*new(Out), failure)
+			continue
+		}
+		out, err := b.guarded(ctx, []In{c.in})
+		if err != nil {
+			if row++; isRefusal(err) {
+				row = 0
+			}
+			c.end(*new(Out), err)
+			continue
+		}
+		row = 0
+		c.end(out[0], nil)
+	}
+}
+
+func (c *call[In, Out]) end(out Out, err error) {
+	c.out, c.err = out, err
+	close(c.done)
 }
 
 // guarded calls do with its time limit. A panic there fails the batch, not the
@@ -258,6 +295,11 @@ func (b *batcher[K, In, Out]) guarded(ctx context.Context, in []In) (out []Out, 
 func isRefusal(err error) bool {
 	var e *drover.Error
 	return errors.As(err, &e) && e.Code != drover.CodeOverloaded && e.Code != drover.CodeInternal
+}
+
+// isOverload reports whether err says that the server is too busy, or took too long.
+func isOverload(err error) bool {
+	return errors.Is(err, drover.ErrOverloaded) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func errNotRunning() error {

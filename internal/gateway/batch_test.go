@@ -19,11 +19,14 @@ type echo struct {
 	*batcher[int, int, int]
 	mu      sync.Mutex
 	batches [][]int
+	down    bool
 }
+
+var errPoison = errors.New("poison")
 
 func newEcho(max, room int, key func(int) int) *echo {
 	e := &echo{}
-	e.batcher = newBatcher(max, room, time.Second, key, func(int) int { return 1 }, func(ctx context.Context, in []int) ([]int, error) {
+	e.batcher = newBatcher(max, room, time.Second, key, func(int) int { return 1 }, func(n int) bool { return n != 1 }, func(ctx context.Context, in []int) ([]int, error) {
 		e.mu.Lock()
 		e.batches = append(e.batches, in)
 		e.mu.Unlock()
@@ -33,6 +36,8 @@ func newEcho(max, room int, key func(int) int) *echo {
 			switch {
 			case n == -100:
 				panic("one hundred below")
+			case n == -200, e.down:
+				return nil, errPoison
 			case n < 0:
 				return nil, drover.Errorf(drover.CodeValidation, "%d is negative", n)
 			}
@@ -107,6 +112,50 @@ func TestPanicFailsItsBatchOnly(t *testing.T) {
 		}
 		if got, err := e.Do(t.Context(), 4); got != 8 || err != nil {
 			t.Errorf("after a panic: Do(4) = %d, %v", got, err)
+		}
+	})
+}
+
+func TestPoisonFailsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEcho(100, 100, one)
+		defer e.run(t, 1)()
+		go e.Do(t.Context(), 0) // gathers the others behind it
+		synctest.Wait()
+		var wg sync.WaitGroup
+		for _, n := range []int{2, 3, -200, 4, 1} {
+			wg.Go(func() {
+				got, err := e.Do(t.Context(), n)
+				switch { // 1 may not be repeated, so nobody knows what became of it
+				case (n == -200 || n == 1) && !errors.Is(err, errPoison):
+					t.Errorf("Do(%d) = %v, want the failure", n, err)
+				case n > 1 && (got != 2*n || err != nil):
+					t.Errorf("Do(%d) = %d, %v", n, got, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestFailureOfEverythingIsNotTriedForEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEcho(100, 100, one)
+		e.down = true
+		defer e.run(t, 1)()
+		go e.Do(t.Context(), 0)
+		synctest.Wait()
+		var wg sync.WaitGroup
+		for n := range 50 {
+			wg.Go(func() {
+				if _, err := e.Do(t.Context(), n+2); !errors.Is(err, errPoison) {
+					t.Errorf("Do(%d) = %v, want the failure", n+2, err)
+				}
+			})
+		}
+		wg.Wait()
+		if len(e.batches) > 6 {
+			t.Errorf("%d tries of a store that is down, want few", len(e.batches))
 		}
 	})
 }

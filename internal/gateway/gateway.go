@@ -7,6 +7,8 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -36,6 +38,8 @@ const (
 	maxWait = 20 * time.Second
 	// feedPage is how many events a feed reads at once.
 	feedPage = 500
+	// announceGap is the least time between two messages to other servers.
+	announceGap = 5 * time.Millisecond
 	// knownSessions bounds the memory of which session serves which queues.
 	knownSessions = 10_000
 )
@@ -53,6 +57,9 @@ type Gateway struct {
 	mu       sync.Mutex
 	started  bool                          // of mu
 	sessions map[drover.SessionID][]string // of mu: the queues of sessions seen here
+
+	unannounced map[string]struct{} // of mu: queues that other servers have not been told of
+	toAnnounce  chan struct{}       // holds one sign that there are such
 }
 
 // callerKey says whose submits may share a transaction.
@@ -69,18 +76,19 @@ type submission struct {
 
 // New makes the gateway of an engine and sets the engine's hooks.
 func New(e *engine.Engine) *Gateway {
-	g := &Gateway{engine: e, stopping: make(chan struct{}), sessions: map[drover.SessionID][]string{}}
+	g := &Gateway{engine: e, stopping: make(chan struct{}), sessions: map[drover.SessionID][]string{},
+		unannounced: map[string]struct{}{}, toAnnounce: make(chan struct{}, 1)}
 	g.submits = newBatcher(maxBatch, maxWaiting, writeLimit,
 		func(s submission) callerKey { return callerKey{s.caller.Tenant, s.caller.Actor, s.caller.System} },
 		func(submission) int { return 1 },
+		func(s submission) bool { return !s.job.ID.IsZero() || s.job.IdempotencyKey != "" },
 		g.submitBatch)
 	g.settles = newBatcher(maxBatch, maxWaiting, writeLimit,
 		func(engine.Settlement) struct{} { return struct{}{} },
 		func(s engine.Settlement) int { return max(1, len(s.Outcomes)) },
-		func(ctx context.Context, batch []engine.Settlement) ([]engine.SettleResult, error) {
-			return e.Settle(ctx, batch), nil
-		})
-	e.OnQueued = g.Woken
+		func(engine.Settlement) bool { return true }, // a repeat is answered as the first was
+		g.settleBatch)
+	e.OnQueued = g.queued
 	e.OnEvents = g.Stirred
 	return g
 }
@@ -101,10 +109,52 @@ func (g *Gateway) Run(ctx context.Context) error {
 	wg.Go(func() { g.submits.Run(ctx, submitters) })
 	wg.Go(func() { g.settles.Run(ctx, 1) })
 	wg.Go(func() { g.poll(ctx) })
+	wg.Go(func() { g.announce(ctx) })
+	var heard error
+	wg.Go(func() { heard = g.engine.Hear(ctx, g.Woken) })
 	<-ctx.Done()
 	close(g.stopping)
 	wg.Wait()
+	if heard != nil && !errors.Is(heard, context.Canceled) {
+		return fmt.Errorf("hear other servers: %w", heard)
+	}
 	return nil
+}
+
+// queued passes on which queues have new tasks: here at once, and to other
+// servers by the announcer.
+func (g *Gateway) queued(queues []string) {
+	g.Woken(queues)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, q := range queues {
+		g.unannounced[q] = struct{}{}
+	}
+	select {
+	case g.toAnnounce <- struct{}{}:
+	default:
+	}
+}
+
+// announce tells other servers, one message for all that came together: every
+// one takes a lock of the whole database.
+func (g *Gateway) announce(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.toAnnounce:
+		}
+		g.mu.Lock()
+		queues := slices.Collect(maps.Keys(g.unannounced))
+		clear(g.unannounced)
+		g.mu.Unlock()
+		// One that is lost costs a second of waiting elsewhere.
+		_ = g.engine.Announce(ctx, queues)
+		if g.pause(ctx, announceGap, nil) != nil {
+			return
+		}
+	}
 }
 
 // poll lets one acquire of every line look each second, so that no work waits
@@ -133,9 +183,9 @@ func (g *Gateway) running() bool {
 	return g.started
 }
 
-// Woken tells the gateway that tasks became claimable in the queues. The engine
-// calls it; so does whoever hears it from another server. A sign too many costs
-// a look, one that is missing a second.
+// Woken tells the gateway that tasks became claimable in the queues. Run hears
+// it from other servers; whoever else knows may call it too. A sign too many
+// costs a look, one that is missing a second.
 func (g *Gateway) Woken(queues []string) { g.queues.woken(queues, 1) }
 
 // Stirred tells the gateway that the jobs have new events, as Woken does of queues.
@@ -243,6 +293,18 @@ func (g *Gateway) Settle(ctx context.Context, s engine.Settlement) ([]drover.Set
 		g.spread(r.Leases)
 	}
 	return r.Settled, r.Leases, r.Err
+}
+
+// settleBatch settles a batch. Where a settlement failed, rather than being
+// refused, the transaction did: then none of the batch counts.
+func (g *Gateway) settleBatch(ctx context.Context, batch []engine.Settlement) ([]engine.SettleResult, error) {
+	out := g.engine.Settle(ctx, batch)
+	for _, r := range out {
+		if r.Err != nil && drover.CodeOf(r.Err) == "" {
+			return nil, r.Err
+		}
+	}
+	return out, nil
 }
 
 // Acquire takes leases, waiting up to a.Wait, at most 20 s, for the first one.
