@@ -283,6 +283,7 @@ CREATE TABLE artifacts ( -- staged when uploaded, visible when the attempt's out
 CREATE INDEX artifacts_tenant ON artifacts (tenant, id) WHERE visible = 1;
 CREATE INDEX artifacts_job ON artifacts (job_id, id) WHERE visible = 1;
 CREATE INDEX artifacts_staged ON artifacts (created_at) WHERE visible = 0;
+CREATE INDEX artifacts_bytes ON artifacts (sha256); -- which bytes are in use
 
 CREATE TABLE logs (
   job_id {uuid} NOT NULL,
