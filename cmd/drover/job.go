@@ -525,13 +525,16 @@ func (a *app) jobEvents() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if follow {
-				if !a.curl { // says at once where Watch would be patient: no server
-					if _, err := c.Job(ctx, id); err != nil {
-						return err
-					}
+			mapped := everyName
+			if !a.curl {
+				j, err := c.Job(ctx, id) // says at once where Watch would be patient: no server
+				if err != nil {
+					return err
 				}
-				return c.Watch(ctx, id, after, a.eventLine())
+				mapped = mappedIn(ctx, c, j)
+			}
+			if follow {
+				return c.Watch(ctx, id, after, a.eventLine(mapped))
 			}
 			var events []drover.Event
 			for at := after; ; {
@@ -545,7 +548,7 @@ func (a *app) jobEvents() *cobra.Command {
 				}
 				at = p.Items[len(p.Items)-1].Seq
 			}
-			return printList(a.printer(), eventColumns, events)
+			return printList(a.printer(), eventColumns(mapped), events)
 		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the job has ended")

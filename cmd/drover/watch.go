@@ -14,13 +14,14 @@ import (
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/client"
 	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/protocol"
 )
 
 // watchJob shows a job until it has ended: redrawn on a terminal, otherwise a
 // line for each event.
 func (a *app) watchJob(ctx context.Context, c *client.Client, id drover.JobID) error {
 	if a.curl {
-		return c.Watch(ctx, id, 0, a.eventLine())
+		return c.Watch(ctx, id, 0, a.eventLine(everyName))
 	}
 	j, err := c.Job(ctx, id)
 	if err != nil {
@@ -28,7 +29,7 @@ func (a *app) watchJob(ctx context.Context, c *client.Client, id drover.JobID) e
 	}
 	// In JSON, and away from a terminal, events are the output.
 	if !a.terminal || a.env("TERM") == "dumb" || a.output != "table" && a.output != "wide" {
-		err = c.Watch(ctx, id, 0, a.eventLine())
+		err = c.Watch(ctx, id, 0, a.eventLine(mappedIn(ctx, c, j)))
 	} else {
 		err = a.watchLive(ctx, c, j)
 	}
@@ -90,6 +91,13 @@ func (a *app) watchLive(ctx context.Context, c *client.Client, j drover.Job) err
 		if job, err := c.Job(ctx, j.ID); err == nil {
 			v.job = job
 		}
+		if v.stale || v.job.Tasks.Total != v.counted {
+			if tasks, _, err := collect(mostCounted, func(l client.List) (protocol.Page[drover.Task], error) {
+				return c.Tasks(ctx, j.ID, client.TasksFilter{List: l})
+			}); err == nil {
+				v.sync(tasks)
+			}
+		}
 		if v.job.Tasks.Running == 0 {
 			v.running = nil
 		} else if p, err := c.Tasks(ctx, j.ID, client.TasksFilter{Status: []drover.Status{drover.Running}, List: client.List{Limit: 200}}); err == nil {
@@ -125,6 +133,9 @@ func (a *app) watchLive(ctx context.Context, c *client.Client, j drover.Job) err
 		}
 	}
 }
+
+// mostCounted bounds how many tasks are read to know how large the maps are.
+const mostCounted = 50_000
 
 // unicode says whether the terminal shows more than ASCII.
 func (a *app) unicode() bool {
@@ -164,13 +175,15 @@ type watchView struct {
 	nodes   []*watchNode
 	byName  map[string]*watchNode
 	unicode bool
+
+	counted int  // tasks of the job when they were last read
+	stale   bool // they must be read again: some run anew
 }
 
 type watchNode struct {
 	name   string
 	mapped bool
-	total  int // -1 for a map that has not expanded
-	over   []*watchNode
+	total  int                   // -1 for a map that has not expanded
 	ended  map[int]drover.Status // by index
 	retry  int                   // attempts that failed and are tried again
 }
@@ -181,12 +194,6 @@ func newWatchView(j drover.Job, nodes []dag.Node) *watchView {
 		w := v.node(n.Name)
 		if w.mapped = n.Mapped; n.Mapped {
 			w.total = -1
-		}
-	}
-	for i, n := range nodes { // element-wise maps grow with the one they go over
-		if n.Over >= 0 {
-			before := v.nodes[n.Over]
-			before.over = append(before.over, v.nodes[i])
 		}
 	}
 	return v
@@ -202,29 +209,38 @@ func (v *watchView) node(name string) *watchNode {
 	return n
 }
 
-// grow sets the number of elements of a map and of those that go over it.
-func (n *watchNode) grow(elements int) {
-	n.mapped, n.total = true, elements
-	for _, o := range n.over {
-		o.grow(elements)
+// sync takes in all tasks of the job: how many each node has, and which have ended.
+func (v *watchView) sync(tasks []drover.Task) {
+	v.counted, v.stale = len(tasks), false
+	for _, n := range v.nodes {
+		n.total, n.ended = 0, map[int]drover.Status{}
+	}
+	for _, t := range tasks {
+		n := v.node(t.Name)
+		n.mapped = t.Mapped
+		switch {
+		case t.Index < 0:
+			n.total = -1
+		case n.total >= 0:
+			n.total++
+		}
+		if t.Status.Final() {
+			n.ended[t.Index] = t.Status
+		}
 	}
 }
 
 // apply takes an event in.
 func (v *watchView) apply(e drover.Event) {
+	if e.Type == drover.TaskReplayed || e.Type == drover.JobReopened {
+		v.stale = true
+	}
 	f := factsOf(e)
 	if f.name == "" {
 		return
 	}
 	n := v.node(f.name)
-	if f.mapped && f.index >= max(n.total, 1) && e.Type != drover.TaskExpanded { // news of a map whose growth was not told
-		n.mapped, n.total = true, f.index+1
-	}
 	switch e.Type {
-	case drover.TaskExpanded:
-		if f.elements >= 0 {
-			n.grow(f.elements)
-		}
 	case drover.TaskSucceeded:
 		n.ended[f.index] = drover.Succeeded
 	case drover.TaskFailed:
@@ -235,8 +251,6 @@ func (v *watchView) apply(e drover.Event) {
 		n.ended[f.index] = drover.Cancelled
 	case drover.TaskSkipped:
 		n.ended[f.index] = drover.Skipped
-	case drover.TaskReplayed:
-		delete(n.ended, f.index)
 	case drover.TaskRetryScheduled:
 		n.retry++
 	}

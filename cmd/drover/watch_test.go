@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,11 +29,24 @@ func event(typ drover.EventType, data string, args ...any) drover.Event {
 	return drover.Event{Type: typ, At: testTime, Data: json.RawMessage(fmt.Sprintf(data, args...))}
 }
 
+// tasksOf returns n tasks of a node, of which the first few have ended so.
+func tasksOf(name string, mapped bool, n int, ended ...drover.Status) (out []drover.Task) {
+	for i := range n {
+		t := drover.Task{Name: name, Mapped: mapped, Index: i, Status: drover.Pending}
+		if i < len(ended) {
+			t.Status = ended[i]
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
 func TestWatchDrawsEveryNode(t *testing.T) {
 	t.Parallel()
 	v := watched()
 	v.apply(event(drover.TaskSucceeded, `{"name":"decode","index":0}`))
-	v.apply(event(drover.TaskExpanded, `{"name":"extract","elements":20}`))
+	v.sync(slices.Concat(tasksOf("decode", false, 1, drover.Succeeded), tasksOf("extract", true, 20, drover.Succeeded, drover.Succeeded),
+		tasksOf("features", true, 20), tasksOf("manifest", false, 1)))
 	for i := range 8 {
 		v.apply(event(drover.TaskSucceeded, `{"name":"extract","index":%d}`, i))
 	}
@@ -87,43 +101,58 @@ func unpainted(s string) string {
 	}
 }
 
-func TestWatchTakesReplaysBack(t *testing.T) {
+func TestWatchReadsTasksAgainAfterAReplay(t *testing.T) {
 	t.Parallel()
 	v := watched()
 	v.apply(event(drover.TaskDeadLettered, `{"name":"decode","index":0}`))
 	if _, bad := v.byName["decode"].counts(); bad != 1 {
 		t.Errorf("%d failed, want 1", bad)
 	}
-	v.apply(event(drover.TaskReplayed, `{"name":"decode","index":0}`))
-	if ended, bad := v.byName["decode"].counts(); ended != 0 || bad != 0 {
+	v.apply(event(drover.TaskReplayed, `{"actor":"ci"}`))
+	if !v.stale {
+		t.Fatal("the tasks are not read again")
+	}
+	v.sync(tasksOf("decode", false, 1))
+	if ended, bad := v.byName["decode"].counts(); ended != 0 || bad != 0 || v.stale {
 		t.Errorf("after the replay %d ended, %d failed, want none", ended, bad)
 	}
 }
 
-func TestWatchLearnsNodesFromEvents(t *testing.T) {
+func TestWatchLearnsNodesFromTasks(t *testing.T) {
 	t.Parallel()
 	v := newWatchView(drover.Job{}, nil)
 	v.apply(event(drover.TaskSucceeded, `{"name":"a","index":0}`))
-	v.apply(event(drover.TaskExpanded, `{"name":"m","elements":3}`))
-	v.apply(event(drover.TaskSucceeded, `{"name":"m","index":2}`))
 	v.apply(event(drover.JobAccepted, `{"actor":"ci"}`))
-	if len(v.nodes) != 2 || v.nodes[1].total != 3 || !v.nodes[1].mapped {
-		t.Errorf("nodes = %+v", v.nodes)
+	v.sync(slices.Concat(tasksOf("a", false, 1, drover.Succeeded), []drover.Task{{Name: "m", Mapped: true, Index: -1}}))
+	if len(v.nodes) != 2 || v.nodes[1].total != -1 || !v.nodes[1].mapped {
+		t.Errorf("nodes = %+v %+v", v.nodes[0], v.nodes[1])
+	}
+	v.sync(slices.Concat(tasksOf("a", false, 1, drover.Succeeded), tasksOf("m", true, 3)))
+	if v.nodes[1].total != 3 || v.counted != 4 {
+		t.Errorf("after the map grew: %+v", v.nodes[1])
 	}
 }
 
-func TestEventFacts(t *testing.T) {
+func TestEventsAreToldToPeople(t *testing.T) {
 	t.Parallel()
-	for data, want := range map[string]eventFacts{
-		``:               {elements: -1},
-		`[]`:             {elements: -1},
-		`{"actor":"ci"}`: {elements: -1, rest: "actor=ci"},
-		`{"name":"a"}`:   {name: "a", elements: -1},
-		`{"name":"m","index":3,"attempt":2,"reason":"too slow"}`: {name: "m", index: 3, mapped: true, elements: -1, rest: `attempt=2 reason="too slow"`},
-		`{"name":"m","elements":20}`:                             {name: "m", elements: 20, rest: "elements=20"},
+	mapped := func(name string) bool { return name == "m" }
+	for data, want := range map[string]string{
+		``:                                      "",
+		`[]`:                                    "",
+		`{"actor":"ci"}`:                        "| actor=ci",
+		`{"name":"a","index":0,"generation":1}`: "a",
+		`{"status":"SUCCEEDED","name":"m","index":3,"generation":1,"attempt":2,"lease_version":7,"worker_id":"wrk_1","outcome":"succeeded","claimed_at":"2026-01-31T11:59:58.500Z"}`: "m[3] | ran=1.5s attempt=2",
+		`{"name":"m","index":0,"attempt":1,"due_at":"2026-01-31T12:00:04.000Z","message":"too slow"}`:                                                                                `m[0] | again_in=4s message="too slow"`,
+		`{"name":"m","index":-1,"reason":""}`: `m | reason=""`,
 	} {
-		if got := factsOf(drover.Event{Data: json.RawMessage(data)}); got != want {
-			t.Errorf("facts of %s = %+v, want %+v", data, got, want)
+		e := drover.Event{At: testTime, Data: json.RawMessage(data)}
+		f := factsOf(e)
+		got := f.label(mapped)
+		if d := f.detail(e); d != "" {
+			got = strings.TrimLeft(got+" | "+d, " ")
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", data, got, want)
 		}
 	}
 }
