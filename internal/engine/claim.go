@@ -23,7 +23,7 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 		return nil, err
 	}
 	var leases []drover.Lease
-	var broken []brokenInput
+	var broken []unfit
 	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
 		var s store.SessionRow
 		if s, err = e.session(ctx, tx, c, a.Session, true); err != nil {
@@ -35,7 +35,7 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 	if err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
-	e.failBroken(ctx, broken)
+	e.giveBack(ctx, broken)
 	return leases, nil
 }
 
@@ -52,7 +52,7 @@ func checkAcquire(a *drover.Acquire) error {
 }
 
 // claim moves tasks to RUNNING inside tx and fills their inputs in.
-func (e *Engine) claim(ctx context.Context, tx store.Tx, s store.SessionRow, a drover.Acquire) ([]drover.Lease, []brokenInput, error) {
+func (e *Engine) claim(ctx context.Context, tx store.Tx, s store.SessionRow, a drover.Acquire) ([]drover.Lease, []unfit, error) {
 	queues := a.Queues
 	if len(queues) == 0 {
 		queues = s.Queues
@@ -139,19 +139,29 @@ func farthest(list []store.Claimed, cursor int32) int32 {
 	return best
 }
 
-// brokenInput is a claimed task whose input cannot be filled in.
-type brokenInput struct {
+// maxAnswer bounds the inputs of one acquire's answer, in bytes.
+const maxAnswer = 16 << 20
+
+// unfit is a claimed task that is not handed out: its input cannot be filled in,
+// or, without a failure, the answer was full.
+type unfit struct {
 	lease   store.Lease
-	failure drover.Failure
+	failure *drover.Failure
 }
 
 // leases makes the leases of claimed tasks, their inputs filled in.
-func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) ([]drover.Lease, []brokenInput, error) {
+func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) ([]drover.Lease, []unfit, error) {
 	out := make([]drover.Lease, 0, len(got))
-	var broken []brokenInput
+	var broken []unfit
 	scopes := map[drover.JobID]*scope{}
+	size := 0
 	for i := range got {
 		x := &got[i]
+		lease := store.Lease{Task: x.ID, Version: x.LeaseVersion, Session: x.Session}
+		if size > maxAnswer {
+			broken = append(broken, unfit{lease: lease})
+			continue
+		}
 		tenant, err := e.tenantNameOf(ctx, tx, x.Tenant)
 		if err != nil {
 			return nil, nil, err
@@ -172,6 +182,7 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 				}
 			}
 			out = append(out, l)
+			size += len(l.Input)
 			continue
 		}
 		plan, err := e.plan(ctx, tx, x.Pipeline)
@@ -190,13 +201,13 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 		var refused *drover.Error
 		switch {
 		case errors.As(err, &refused):
-			broken = append(broken, brokenInput{store.Lease{Task: x.ID, Version: x.LeaseVersion, Session: x.Session},
-				drover.Failure{Class: drover.ClassInput, Message: refused.Error()}})
+			broken = append(broken, unfit{lease, &drover.Failure{Class: drover.ClassInput, Message: refused.Error()}})
 			continue
 		case err != nil:
 			return nil, nil, err
 		}
 		out = append(out, l)
+		size += len(l.Input)
 	}
 	return out, broken, nil
 }

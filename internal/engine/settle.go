@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,7 +46,7 @@ func (e *Engine) Settle(ctx context.Context, batch []Settlement) []SettleResult 
 		live = append(live, i)
 	}
 	var x *changes
-	var broken []brokenInput
+	var broken []unfit
 	err := e.db.Write(ctx, func(tx store.Tx) error {
 		x, broken = e.changes(e.now()), nil
 		return e.settleBatch(ctx, tx, x, batch, live, out, &broken)
@@ -59,7 +60,7 @@ func (e *Engine) Settle(ctx context.Context, batch []Settlement) []SettleResult 
 		return out
 	}
 	e.after(ctx, x)
-	e.failBroken(ctx, broken)
+	e.giveBack(ctx, broken)
 	return out
 }
 
@@ -74,7 +75,7 @@ func checkSettlement(s *Settlement) error {
 	return nil
 }
 
-func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, out []SettleResult, broken *[]brokenInput) error {
+func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, out []SettleResult, broken *[]unfit) error {
 	var reports []*report
 	sessions := map[int]store.SessionRow{}
 	for _, i := range live {
@@ -168,12 +169,14 @@ func checkOutcome(o *drover.Outcome) *drover.Error {
 
 // settle takes the running rows of the reports, decides, and stores.
 func (e *Engine) settle(ctx context.Context, tx store.Tx, x *changes, reports []*report) error {
-	slices.SortStableFunc(reports, func(a, b *report) int { return compareIDs(a.lease.Task, b.lease.Task) })
-	byTask := map[drover.TaskID]*report{}
+	slices.SortStableFunc(reports, func(a, b *report) int {
+		return cmp.Or(compareIDs(a.lease.Task, b.lease.Task), cmp.Compare(a.lease.Version, b.lease.Version))
+	})
+	byLease := map[store.Lease]*report{} // of two reports of one lease the first counts
 	var leases []store.Lease
 	for _, r := range reports {
-		if byTask[r.lease.Task] == nil {
-			byTask[r.lease.Task] = r
+		if byLease[r.lease] == nil {
+			byLease[r.lease] = r
 			leases = append(leases, r.lease)
 		}
 	}
@@ -183,7 +186,7 @@ func (e *Engine) settle(ctx context.Context, tx store.Tx, x *changes, reports []
 	}
 	var accepted []*report
 	for _, t := range taken {
-		r := byTask[t.ID]
+		r := byLease[store.Lease{Task: t.ID, Version: t.LeaseVersion, Session: t.Session}]
 		r.task = t
 		accepted = append(accepted, r)
 	}
@@ -335,7 +338,11 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 	case r.Status == drover.OutcomeSucceeded:
 		after, how.output = lifecycle.Succeeded(t, x.now), r.Output
 		for _, a := range r.Artifacts {
-			x.publish = append(x.publish, store.Publish{Artifact: a, Task: t.ID, Version: t.LeaseVersion})
+			p := store.Publish{Artifact: a, Task: t.ID, Version: t.LeaseVersion}
+			if plan != nil {
+				p.Kind = plan.Nodes[t.Node].Artifact
+			}
+			x.publish = append(x.publish, p)
 		}
 	case cancelling:
 		after = ended(&how, t, j.Cancelling, r.Status == outcomeLost, x.now)
@@ -406,9 +413,10 @@ func (e *Engine) release(ctx context.Context, tx store.Tx, leases []store.Lease,
 	return e.settle(ctx, tx, e.changes(now), reports)
 }
 
-// failBroken ends tasks whose input could not be filled in.
-func (e *Engine) failBroken(ctx context.Context, broken []brokenInput) {
-	if len(broken) == 0 {
+// giveBack settles leases that were taken and cannot be handed out: a task whose
+// input could not be filled in fails, one that did not fit into the answer is released.
+func (e *Engine) giveBack(ctx context.Context, list []unfit) {
+	if len(list) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
@@ -417,14 +425,17 @@ func (e *Engine) failBroken(ctx context.Context, broken []brokenInput) {
 	err := e.db.Write(ctx, func(tx store.Tx) error {
 		x = e.changes(e.now())
 		var reports []*report
-		for _, b := range broken {
-			f := b.failure
-			reports = append(reports, &report{lease: b.lease, Outcome: drover.Outcome{Status: drover.OutcomeFailed, Error: &f}})
+		for _, u := range list {
+			r := &report{lease: u.lease, Outcome: drover.Outcome{Status: drover.OutcomeReleased}}
+			if u.failure != nil {
+				r.Status, r.Error = drover.OutcomeFailed, u.failure
+			}
+			reports = append(reports, r)
 		}
 		return e.settle(ctx, tx, x, reports)
 	})
 	if err != nil { // their leases run out by themselves
-		e.log.ErrorContext(ctx, "tasks with broken inputs not ended; their leases will run out", "count", len(broken), "err", err)
+		e.log.ErrorContext(ctx, "leases not given back; they will run out", "count", len(list), "err", err)
 		return
 	}
 	e.after(ctx, x)

@@ -31,6 +31,7 @@ type Publish struct {
 	Artifact drover.ArtifactID
 	Task     drover.TaskID
 	Version  int32
+	Kind     string // for one that was uploaded without
 }
 
 var (
@@ -41,8 +42,8 @@ var (
 	sweepHolds  = driver.New("read holds to sweep", "", "SELECT "+holdCols+" FROM job_holds WHERE kind = 2 OR swept = 0 ORDER BY job_id, kind LIMIT $1")
 	sweptHold   = driver.New("mark hold swept", "", "UPDATE job_holds SET swept = 1 WHERE job_id = $1 AND kind = $2")
 	deleteHold  = driver.New("delete hold", "", "DELETE FROM job_holds WHERE job_id = $1 AND kind = $2")
-	publishArts = driver.New("publish artifacts", "id uuid, task_id uuid, lease_version int",
-		"UPDATE artifacts SET visible = 1 {from} WHERE artifacts.id = {id} AND artifacts.task_id = {task_id} AND artifacts.lease_version = {lease_version}")
+	publishArts = driver.New("publish artifacts", "id uuid, task_id uuid, lease_version int, kind text",
+		"UPDATE artifacts SET visible = 1, kind = CASE WHEN artifacts.kind = '' THEN {kind} ELSE artifacts.kind END {from} WHERE artifacts.id = {id} AND artifacts.task_id = {task_id} AND artifacts.lease_version = {lease_version}")
 	takeTimers = driver.New("take job timers", "", "DELETE FROM job_timers WHERE {pg:ctid = ANY(ARRAY(SELECT ctid FROM job_timers WHERE at <= $1 ORDER BY at, job_id LIMIT $2 FOR UPDATE SKIP LOCKED))}{lite:(at, job_id) IN (SELECT at, job_id FROM job_timers WHERE at <= $1 ORDER BY at, job_id LIMIT $2)} RETURNING job_id")
 )
 
@@ -87,7 +88,7 @@ func DeleteHold(job drover.JobID, kind HoldKind) Stmt {
 func PublishArtifacts(rows []Publish) Stmt {
 	return Stmt{Text: publishArts, Cols: []any{
 		col(rows, func(x *Publish) [16]byte { return [16]byte(x.Artifact) }), col(rows, func(x *Publish) [16]byte { return [16]byte(x.Task) }),
-		col(rows, func(x *Publish) int32 { return x.Version }),
+		col(rows, func(x *Publish) int32 { return x.Version }), col(rows, func(x *Publish) string { return x.Kind }),
 	}}
 }
 
