@@ -629,7 +629,11 @@ func (d *decoder) structure(v reflect.Value) {
 			return
 		}
 		seen[i] = d.peek() != 'n' || m.fields[i].raw
-		d.value(v.Field(m.fields[i].at))
+		f := v.Field(m.fields[i].at)
+		d.value(f)
+		if low, ok := least[v.Type().Name()+"."+name]; ok && seen[i] && (f.CanInt() && float64(f.Int()) < low || f.CanFloat() && f.Float() < low) {
+			d.fault("must be at least %v; leave it out for the default", low)
+		}
 	})
 	mark := len(d.path)
 	for i, f := range m.fields {
@@ -658,13 +662,19 @@ type member struct {
 // request may leave out.
 var optional = map[string]bool{
 	"ProcessingRequest.idempotency_key": true, // the header may have it
-	"NewSession.worker":                 true,
 	"Renewal.held":                      true,
 	"Renewal.acquired":                  true,
 	"Acquire.number":                    true,
 	"LogLine.at":                        true,
 	"LogLine.level":                     true,
 	"Failure.class":                     true,
+}
+
+// least are numbers that mean a default where they are left out, and nothing
+// good where they are written.
+var least = map[string]float64{
+	"Retry.max_attempts": 1,
+	"Retry.factor":       1,
 }
 
 var memberCache sync.Map // of reflect.Type to *members

@@ -21,7 +21,7 @@ var descriptions = map[string]string{
 	"Artifact.uri":               "URI is \"artifact://\" and the id; URIOf makes it.",
 	"ArtifactID":                 "ArtifactID names an artifact; on the wire \"art_\" and a ULID.",
 	"Attempt":                    "Attempt is one execution of a task.",
-	"Attempt.outcome":            "succeeded failed snoozed released lease_lost cancelled running",
+	"Attempt.outcome":            "succeeded failed snoozed released lease_lost cancelled forced running",
 	"BatchItem":                  "BatchItem is a job of a batch, or why there is none.",
 	"BatchRequest":               "BatchRequest is the body of POST /v1/jobs/batch.",
 	"BatchResponse":              "BatchResponse answers a BatchRequest, one item for each job in their order.",

@@ -96,6 +96,7 @@ var (
 	exampleMadeToken = func() drover.Token { t := exampleToken; t.Secret = "drover_…"; return t }()
 	exampleWho       = protocol.WhoAmI{Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes}
 	exampleHealth    = protocol.Health{Status: "ok", Checks: []protocol.Check{{Name: checkDatabase, OK: true}}}
+	exampleUnready   = protocol.Health{Status: "failing", Checks: []protocol.Check{{Name: checkDatabase, Detail: "does not answer as it should; see the server's log"}}}
 	exampleVersion   = protocol.Version{Version: "0.1.0", Go: "go1.26", Database: "sqlite"}
 )
 

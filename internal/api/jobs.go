@@ -22,6 +22,9 @@ func (a *API) submitJob(w http.ResponseWriter, r *request) error {
 	if j.IdempotencyKey, err = requestKey(r, "idempotency_key", j.IdempotencyKey); err != nil {
 		return err
 	}
+	if j.Traceparent == "" {
+		j.Traceparent = parentOf(r.Header.Get("Traceparent"))
+	}
 	s, err := a.gate.Submit(r.Context(), r.caller, j)
 	if err != nil {
 		return err
@@ -122,7 +125,7 @@ func (a *API) submitProcessingJob(w http.ResponseWriter, r *request) error {
 	if err := enc.Encode(map[string]string{"object_id": in.ObjectID}); err != nil {
 		return err
 	}
-	j := drover.NewJob{Pipeline: in.Pipeline, Input: bytes.TrimSpace(input.Bytes()), IdempotencyKey: key}
+	j := drover.NewJob{Pipeline: in.Pipeline, Input: bytes.TrimSpace(input.Bytes()), IdempotencyKey: key, Traceparent: parentOf(r.Header.Get("Traceparent"))}
 	if m := versioned.FindStringSubmatch(in.Pipeline); m != nil {
 		j.Pipeline = m[1] + "@" + m[2]
 	}
@@ -148,7 +151,7 @@ func (a *API) listJobs(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	q := engine.JobQuery{Pipeline: r.query.Get("pipeline"), Kind: r.query.Get("kind"), After: drover.JobID(p.idOf()), Limit: p.limit + 1}
+	q := engine.JobQuery{Pipeline: r.query.Get("pipeline"), Kind: r.query.Get("kind"), After: drover.JobID(p.idOf()), Limit: p.limit}
 	if q.Status, err = r.statuses(); err != nil {
 		return err
 	}
@@ -161,11 +164,15 @@ func (a *API) listJobs(w http.ResponseWriter, r *request) error {
 	if q.CreatedBefore, err = r.time("created_before"); err != nil {
 		return err
 	}
-	jobs, err := a.engine.Jobs(r.Context(), r.caller, q)
+	jobs, next, err := a.engine.JobPage(r.Context(), r.caller, q)
 	if err != nil {
 		return err
 	}
-	return listed(a, w, r, p, jobs, func(j drover.Job) []byte { return j.ID[:] })
+	out := protocol.Page[drover.Job]{Items: jobs}
+	if !next.IsZero() {
+		out.NextCursor = makeCursor(r.cursorOp(), r.query, next[:], time.Now())
+	}
+	return a.replyPage(w, r, out.NextCursor, out)
 }
 
 func (a *API) getJob(w http.ResponseWriter, r *request) error {

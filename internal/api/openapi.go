@@ -221,16 +221,8 @@ func (s *schemas) responses(t route) object {
 		case a.media != "":
 			c = object{{a.media, content(stringSchema, a.example)}}
 		}
-		if i, ok := byStatus[a.status]; ok { // the same status in another media type
-			r := out[i].value.(object)
-			for j := range r {
-				switch r[j].key {
-				case "description":
-					r[j].value = r[j].value.(string) + " " + a.about
-				case "content":
-					r[j].value = append(r[j].value.(object), c...)
-				}
-			}
+		if i, ok := byStatus[a.status]; ok {
+			out[i].value = joined(out[i].value.(object), object{{"description", a.about}, {"content", c}})
 			continue
 		}
 		r := object{{"description", a.about}}
@@ -251,12 +243,33 @@ func (s *schemas) responses(t route) object {
 		codes[http.StatusRequestedRangeNotSatisfiable] = []drover.Code{drover.CodeValidation}
 	}
 	for _, status := range slices.Sorted(maps.Keys(codes)) {
-		out = append(out, pair{strconv.Itoa(status), s.refusal(status, codes[status])})
+		r := s.refusal(status, codes[status])
+		if i, ok := byStatus[status]; ok {
+			out[i].value = joined(out[i].value.(object), r)
+			continue
+		}
+		out = append(out, pair{strconv.Itoa(status), r})
 	}
 	return append(out, pair{"default", object{
 		{"description", "Any other refusal."},
 		{"content", object{{protocol.MediaProblem, object{{"schema", ref("Problem")}}}}},
 	}})
+}
+
+// joined is the response of one status that comes in several media types.
+func joined(a, b object) object {
+	for _, p := range b {
+		i := slices.IndexFunc(a, func(q pair) bool { return q.key == p.key })
+		switch {
+		case i < 0:
+			a = append(a, p)
+		case p.key == "description":
+			a[i].value = a[i].value.(string) + " " + p.value.(string)
+		case p.key == "content":
+			a[i].value = append(a[i].value.(object), p.value.(object)...)
+		}
+	}
+	return a
 }
 
 // reads reports whether the route takes a body of a certain type.

@@ -108,11 +108,18 @@ func done(about string) []answer { return []answer{{status: http.StatusNoContent
 
 func health(id, path, summary string, serve func(*API, http.ResponseWriter, *request) error, params ...param) route {
 	verbose := param{in: inQuery, name: "verbose", about: "Answer in JSON, with each check.", schema: stringSchema}
-	text := []answer{{status: http.StatusOK, media: "text/plain", about: "`ok`; JSON with ?verbose.", example: "ok\n"}}
-	if id == "getHealth" {
-		text = ok(protocol.Health{}, exampleHealth)
+	text := ok(protocol.Health{}, exampleHealth)
+	if id != "getHealth" {
+		text = []answer{
+			{status: http.StatusOK, media: "text/plain", about: "`ok`.", example: "ok\n"},
+			{status: http.StatusOK, of: protocol.Health{}, about: "JSON with ?verbose.", example: exampleHealth},
+		}
 	}
-	return route{method: "GET", path: path, id: id, tag: "server", policy: public(), handle: serve, summary: summary, params: append(params, verbose), answers: text, codes: []drover.Code{drover.CodeOverloaded}}
+	if id != "getLiveness" {
+		text = append(text, answer{status: http.StatusServiceUnavailable, of: protocol.Health{}, about: "JSON with ?verbose.", example: exampleUnready})
+	}
+	codes := []drover.Code{drover.CodeValidation, drover.CodeOverloaded}
+	return route{method: "GET", path: path, id: id, tag: "server", policy: public(), handle: serve, summary: summary, params: append(params, verbose), answers: text, codes: codes}
 }
 
 // table lists every route there is.
@@ -233,11 +240,11 @@ func table() []route {
 			summary: "End a session", about: "What it still holds is given back, without using up an attempt.", answers: done("Ended."), codes: notFound},
 		{method: "POST", path: "/v1/workers/{worker_id}/renew", id: "renewWorker", tag: "workers", policy: scope("workers:run"), handle: (*API).renewWorker,
 			summary: "Renew a session and every lease it holds",
-			about:   "Names the leases held, and the number of the last acquire whose answer arrived: leases of earlier acquires that are not named are taken back. The answer tells which to stop. A session that has expired is not found: open a new one.",
-			body:    body{of: drover.Renewal{}, example: exampleRenewal}, answers: ok(drover.Renewed{}, exampleRenewed), codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge}},
+			about:   "Names the leases held, and the number of the last acquire whose answer arrived: leases of earlier acquires that are not named are taken back. The answer tells which to stop. A session that has expired is refused with `lease-lost`: open a new one.",
+			body:    body{of: drover.Renewal{}, example: exampleRenewal}, answers: ok(drover.Renewed{}, exampleRenewed), codes: []drover.Code{drover.CodeNotFound, drover.CodeLeaseLost, drover.CodePayloadTooLarge}},
 		{method: "POST", path: "/v1/leases/acquire", id: "acquireLeases", tag: "workers", policy: scope("workers:run"), handle: (*API).acquireLeases,
 			summary: "Take tasks to run", about: "Waits up to `wait`, at most 20 s, for the first one. An empty list is no error.",
-			body: body{of: drover.Acquire{}, example: exampleAcquire}, answers: ok(protocol.AcquireResponse{}, exampleAcquired), codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge}},
+			body: body{of: drover.Acquire{}, example: exampleAcquire}, answers: ok(protocol.AcquireResponse{}, exampleAcquired), codes: []drover.Code{drover.CodeNotFound, drover.CodeLeaseLost, drover.CodePayloadTooLarge}},
 		{method: "POST", path: "/v1/leases/settle", id: "settleLeases", tag: "workers", policy: scope("workers:run"), handle: (*API).settleLeases,
 			summary: "Report outcomes", about: "Each outcome has its own answer, in its place; one with `lease-lost` was not recorded. Repeating the request is harmless. `acquire` takes further tasks in the same transaction, without waiting.",
 			body: body{of: protocol.SettleRequest{}, mild: true, batch: true, example: exampleSettle}, answers: ok(protocol.SettleResponse{}, exampleSettled), codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge}},

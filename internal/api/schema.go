@@ -167,6 +167,9 @@ func (s *schemas) structure(t reflect.Type, name string) object {
 		if !ok {
 			schema = s.of(t.Field(m.fields[i].at).Type)
 		}
+		if low, ok := least[full]; ok {
+			schema = append(slices.Clone(schema), pair{"minimum", low})
+		}
 		properties = append(properties, pair{n, withText(schema, descriptions[full])})
 		if m.fields[i].required {
 			required = append(required, n)

@@ -20,6 +20,15 @@ var (
 	requestID   = regexp.MustCompile(`^[A-Za-z0-9._:/+=@-]{1,128}$`)
 )
 
+// parentOf returns a W3C traceparent header if it is valid and of the version
+// that the engine knows, and "" otherwise.
+func parentOf(header string) string {
+	if m := traceparent.FindStringSubmatch(header); m == nil || m[1] != "00" || m[2] != traceID(header) {
+		return ""
+	}
+	return header
+}
+
 // traceID returns the trace id of a W3C traceparent header, or a new one when
 // there is none that is valid.
 func traceID(header string) string {
