@@ -116,7 +116,7 @@ func (e *Engine) AppendLogs(ctx context.Context, c Caller, h drover.Held, lines 
 
 // logRow makes a line storable.
 func logRow(l drover.LogLine, now lifecycle.Instant) store.LogRow {
-	row := store.LogRow{Level: l.Level, At: lifecycle.At(l.At), Text: cutAt(l.Text, maxLogLine)}
+	row := store.LogRow{Level: l.Level, At: lifecycle.At(l.At), Text: shorten(l.Text, maxLogLine)}
 	if !slices.Contains(logLevels, row.Level) {
 		row.Level = "info"
 	}
