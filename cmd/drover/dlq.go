@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -12,16 +13,20 @@ import (
 )
 
 func (a *app) dlqCommand() *cobra.Command {
-	return a.noun("dlq", "Look at dead letters, tasks whose attempts are used up, and replay them", true,
+	return a.noun("dlq", "Look at tasks that ended badly and wait for a person, and replay them", true,
 		a.dlqList(), a.taskGet("show", "Show a dead letter", "dlq"), a.dlqReplay())
 }
 
 // deadLetters selects dead letters, on this side: the server has no filter for them.
-type deadLetters struct{ kind, job string }
+type deadLetters struct {
+	kind, job string
+	status    []string
+}
 
 func (d *deadLetters) flags(cmd *cobra.Command, a *app) {
 	cmd.Flags().StringVar(&d.kind, "kind", "", "only of this kind of task")
 	cmd.Flags().StringVar(&d.job, "job", "", "only of this job")
+	cmd.Flags().StringSliceVar(&d.status, "status", nil, "only DEAD_LETTER (attempts used up) or FAILED (permanent error)")
 	must(cmd.RegisterFlagCompletionFunc("job", a.completeJobs))
 }
 
@@ -33,6 +38,10 @@ func (d *deadLetters) fetch(ctx context.Context, c *client.Client, limit int) (f
 			return nil, false, err
 		}
 	}
+	statuses, err := parseStatuses(d.status)
+	if err != nil {
+		return nil, false, err
+	}
 	page := func(cursor string) (protocol.Page[drover.Task], error) {
 		return c.DeadLetters(ctx, client.List{Limit: maxPage, Cursor: cursor})
 	}
@@ -40,7 +49,7 @@ func (d *deadLetters) fetch(ctx context.Context, c *client.Client, limit int) (f
 		if err != nil {
 			return nil, false, err
 		}
-		if d.kind != "" && t.Kind != d.kind || !job.IsZero() && t.JobID != job {
+		if d.kind != "" && t.Kind != d.kind || !job.IsZero() && t.JobID != job || len(statuses) > 0 && !slices.Contains(statuses, t.Status) {
 			continue
 		}
 		if limit > 0 && len(found) == limit {
@@ -59,6 +68,7 @@ func (a *app) dlqList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, newest first",
+		Long:  "List dead letters, newest first: tasks that ended DEAD_LETTER, as their attempts are used up, or FAILED, by a permanent error, and were not replayed.",
 		Example: `  drover dlq list
   drover dlq list --kind features -o wide
   drover dlq list --job @latest -o name`,
@@ -96,7 +106,7 @@ func (a *app) dlqReplay() *cobra.Command {
 		Use:   "replay (TASK… | --all)",
 		Short: "Run dead letters again, as new generations",
 		Long: `Run dead letters again, as new generations with all their attempts; their jobs are reopened. With --all every
-dead letter that --kind and --job select; --dry-run lists them and does nothing. One that cannot be replayed
+dead letter that --kind, --job and --status select; --dry-run lists them and does nothing. One that cannot be replayed
 does not keep the others back; the command then returns 1.`,
 		Example: `  drover dlq replay task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
   drover dlq replay task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C --input @fixed.json
@@ -107,8 +117,8 @@ does not keep the others back; the command then returns 1.`,
 			switch {
 			case all == (len(words) > 0):
 				return usagef("say which: drover dlq replay TASK, or drover dlq replay --all")
-			case !all && (which.kind != "" || which.job != "" || dryRun):
-				return usagef("--kind, --job and --dry-run go with --all")
+			case !all && (which.kind != "" || which.job != "" || len(which.status) > 0 || dryRun):
+				return usagef("--kind, --job, --status and --dry-run go with --all")
 			case len(words) != 1 && (input != "" || r.RequestID != ""):
 				return usagef("--input and --request-id are for a single task")
 			}
@@ -163,7 +173,7 @@ does not keep the others back; the command then returns 1.`,
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "every dead letter, or those that --kind and --job select")
+	cmd.Flags().BoolVar(&all, "all", false, "every dead letter, or those that --kind, --job and --status select")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list what --all would replay, and do nothing")
 	which.flags(cmd, a)
 	replayFlags(cmd, &input, &r)

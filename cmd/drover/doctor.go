@@ -16,6 +16,7 @@ import (
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/client"
+	"github.com/drover-dev/drover/internal/store"
 )
 
 // healthTime bounds what asks whether a server is well.
@@ -47,7 +48,7 @@ var findingColumns = columns[finding]{
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	var url string
+	var where database
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong, and say what to do",
@@ -58,7 +59,7 @@ func (a *app) doctorCommand() *cobra.Command {
   drover doctor --database-url postgres://drover@db/drover`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			found := a.examine(cmd.Context(), url)
+			found := a.examine(cmd.Context(), where)
 			p := a.printer()
 			if p.format == "table" {
 				p.format = "wide" // nothing is cut
@@ -75,7 +76,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		},
 	}
 	a.clientFlags(cmd)
-	a.databaseFlag(cmd, &url)
+	where.flags(a, cmd)
 	return cmd
 }
 
@@ -103,13 +104,13 @@ func (c *clockReader) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // examine returns what it found, the most basic first. What cannot be looked at
 // because of an earlier finding is left out.
-func (a *app) examine(ctx context.Context, databaseURL string) (found []finding) {
+func (a *app) examine(ctx context.Context, where database) (found []finding) {
 	add := func(check, state, remedy, format string, args ...any) {
 		found = append(found, finding{check, state, fmt.Sprintf(format, args...), remedy})
 	}
 	a.examineDisk(add)
-	if databaseURL != "" {
-		a.examineSchema(ctx, databaseURL, add)
+	if where.url != "" {
+		examineSchema(ctx, where, add)
 	}
 	t, err := a.target()
 	if err != nil {
@@ -210,8 +211,8 @@ func examineDead(dead []drover.Task, more bool, add adder) {
 	add("dead letters", "warn", "\"drover dlq list\" shows them, \"drover dlq replay\" runs them again", "%s; the newest is %s", count, taskLabel(dead[0]))
 }
 
-func (a *app) examineSchema(ctx context.Context, url string, add adder) {
-	db, err := a.openDatabase(ctx, url)
+func examineSchema(ctx context.Context, where database, add adder) {
+	db, err := where.open(ctx, store.Options{})
 	if err != nil {
 		add("database", "fail", "", "%v", err)
 		return
@@ -221,7 +222,7 @@ func (a *app) examineSchema(ctx context.Context, url string, add adder) {
 		add("schema", "fail", "", "%v", err)
 		return
 	}
-	add("schema", "ok", "", "%s has the version this drover needs", redacted(url))
+	add("schema", "ok", "", "%s has the version this drover needs", redacted(where.url))
 }
 
 // Free space of the state folder below which doctor warns and fails.

@@ -20,23 +20,30 @@ func (a *app) migrateCommand() *cobra.Command {
 	return cmd
 }
 
-// openDatabase opens the database of a server's command.
-func (a *app) openDatabase(ctx context.Context, url string) (*store.DB, error) {
-	if url == "" {
-		return nil, usagef("which database? Set DROVER_DATABASE_URL or --database-url to sqlite:PATH or postgres://user:password@host/database")
+// database says where a server's command keeps everything.
+type database struct{ url, schema string }
+
+// flags gives a command --database-url, and what goes with it.
+func (d *database) flags(a *app, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&d.url, "database-url", "", "sqlite:PATH or postgres://user:password@host/database")
+	cmd.Flags().StringVar(&d.schema, "database-schema", "drover", "schema in PostgreSQL")
+	setting(cmd, true, "database-url", "database-schema")
+	if cmd.Flags().Lookup("config") == nil {
+		cmd.Flags().StringVar(&a.config, "config", "", "file of settings (default "+serverConfig+", env DROVER_CONFIG)")
 	}
-	db, err := store.Open(ctx, url, store.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", redacted(url), err)
-	}
-	return db, nil
 }
 
-// databaseFlag gives a command --database-url, and with it --config.
-func (a *app) databaseFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "database-url", "", "sqlite:PATH or postgres://user:password@host/database")
-	cmd.Flags().StringVar(&a.config, "config", "", "file of settings (default "+serverConfig+", env DROVER_CONFIG)")
-	setting(cmd, true, "database-url")
+// open opens the database. It does not migrate.
+func (d database) open(ctx context.Context, o store.Options) (*store.DB, error) {
+	if d.url == "" {
+		return nil, usagef("which database? Set DROVER_DATABASE_URL or --database-url to sqlite:PATH or postgres://user:password@host/database")
+	}
+	o.Schema = d.schema
+	db, err := store.Open(ctx, d.url, o)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", redacted(d.url), err)
+	}
+	return db, nil
 }
 
 // step is a migration as it is listed: without its SQL.
@@ -78,8 +85,8 @@ var migrationColumns = columns[step]{
 
 func (a *app) migrateUp() *cobra.Command {
 	var (
-		url string
-		o   store.MigrateOptions
+		where database
+		o     store.MigrateOptions
 	)
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -93,7 +100,7 @@ func (a *app) migrateUp() *cobra.Command {
 			if o.Target < 0 || o.Target > store.Newest() {
 				return usagef("--target-version %d: must be 1 to %d", o.Target, store.Newest())
 			}
-			db, err := a.openDatabase(cmd.Context(), url)
+			db, err := where.open(cmd.Context(), store.Options{})
 			if err != nil {
 				return err
 			}
@@ -113,14 +120,14 @@ func (a *app) migrateUp() *cobra.Command {
 			return printList(a.printer(), migrationColumns, steps(done))
 		},
 	}
-	a.databaseFlag(cmd, &url)
+	where.flags(a, cmd)
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "say what would be applied, and do nothing")
 	cmd.Flags().IntVar(&o.Target, "target-version", 0, "stop at this version (default: the newest)")
 	return cmd
 }
 
 func (a *app) migrateStatus() *cobra.Command {
-	var url string
+	var where database
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show which migrations a database has; 5 when one is missing or not known",
@@ -128,7 +135,7 @@ func (a *app) migrateStatus() *cobra.Command {
   drover migrate status -o json`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, err := a.openDatabase(cmd.Context(), url)
+			db, err := where.open(cmd.Context(), store.Options{})
 			if err != nil {
 				return err
 			}
@@ -146,14 +153,15 @@ func (a *app) migrateStatus() *cobra.Command {
 			return nil
 		},
 	}
-	a.databaseFlag(cmd, &url)
+	where.flags(a, cmd)
 	return cmd
 }
 
 func (a *app) migrateSQL() *cobra.Command {
 	var (
-		url, dialect string
-		from, to     int
+		where    database
+		dialect  string
+		from, to int
 	)
 	cmd := &cobra.Command{
 		Use:   "sql",
@@ -164,7 +172,7 @@ func (a *app) migrateSQL() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			d := driver.PostgreSQL
 			switch {
-			case dialect == "sqlite" || dialect == "" && strings.HasPrefix(url, "sqlite:"):
+			case dialect == "sqlite" || dialect == "" && strings.HasPrefix(where.url, "sqlite:"):
 				d = driver.SQLite
 			case dialect != "" && dialect != "postgres":
 				return usagef("--dialect %s: must be postgres or sqlite", dialect)
@@ -183,7 +191,7 @@ func (a *app) migrateSQL() *cobra.Command {
 			return nil
 		},
 	}
-	a.databaseFlag(cmd, &url)
+	where.flags(a, cmd)
 	cmd.Flags().StringVar(&dialect, "dialect", "", "postgres or sqlite (default: as the database URL says, else postgres)")
 	cmd.Flags().IntVar(&from, "from-version", 0, "leave out the migrations up to this version")
 	cmd.Flags().IntVar(&to, "target-version", 0, "leave out those after this version")

@@ -49,13 +49,18 @@ type printer struct {
 	times   string
 	headers bool
 	colour  bool
+	clip    int // columns that a cell of a table may take
 	now     time.Time
 }
 
 func (a *app) printer() *printer {
-	return &printer{
-		w: a.out, format: a.output, times: a.times, headers: !a.noHeaders, now: a.now(), colour: a.coloured(),
+	p := &printer{
+		w: a.out, format: a.output, times: a.times, headers: !a.noHeaders, now: a.now(), colour: a.coloured(), clip: 200,
 	}
+	if a.terminal {
+		p.clip = 64
+	}
+	return p
 }
 
 // coloured says whether escape sequences may go to stdout.
@@ -124,7 +129,7 @@ func printTable[T any](p *printer, c columns[T], items []T) error {
 		for i, col := range shown {
 			row[i] = clean(col.text(p, it), true)
 			if p.format != "wide" {
-				row[i] = clip(row[i], 64)
+				row[i] = clip(row[i], p.clip)
 			}
 		}
 		rows = append(rows, row)

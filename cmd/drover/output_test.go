@@ -82,7 +82,7 @@ func TestFormats(t *testing.T) {
 `},
 	} {
 		var b bytes.Buffer
-		p := &printer{w: &b, format: c.format, times: c.times, headers: c.headers, now: testTime}
+		p := &printer{w: &b, format: c.format, times: c.times, headers: c.headers, now: testTime, clip: 64}
 		if err := printList(p, thingColumns, c.things); err != nil {
 			t.Errorf("%s: %v", c.format, err)
 		}

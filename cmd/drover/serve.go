@@ -58,10 +58,7 @@ func newService(ctx context.Context, cfg serviceConfig) (*service, error) {
 	}
 	e := engine.New(cfg.db, engine.Options{Logger: cfg.log, Artifacts: cfg.artifacts})
 	s := &service{log: cfg.log, db: cfg.db, engine: e, gateway: gateway.New(e), ln: ln, drain: cfg.drain}
-	s.loops = scheduler.New(cfg.log, append(scheduler.Loops(e), scheduler.Loop{
-		Name: "clock", Every: 5 * time.Second,
-		Step: func(ctx context.Context) (int, error) { return 0, cfg.db.SyncClock(ctx) },
-	})...)
+	s.loops = scheduler.New(cfg.log, scheduler.Loops(e)...)
 	b := build()
 	h := api.New(api.Config{
 		Engine: e, Gateway: s.gateway, Logger: cfg.log, Version: b.Version, Commit: b.Commit, Database: databaseOf(cfg.db), Ready: e.Ping,

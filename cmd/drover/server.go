@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,12 +18,13 @@ import (
 )
 
 type serverFlags struct {
-	databaseURL, addr, artifacts string
-	maxConns                     int
-	autoMigrate                  bool
-	tlsCert, tlsKey              string
-	behindProxy, insecure        bool
-	drain                        time.Duration
+	database              database
+	addr, artifacts       string
+	maxConns              int
+	autoMigrate           bool
+	tlsCert, tlsKey       string
+	behindProxy, insecure bool
+	drain                 time.Duration
 }
 
 func (a *app) serverCommand() *cobra.Command {
@@ -54,7 +54,7 @@ SIGTERM and Ctrl-C let requests finish, a second signal ends it at once.`,
 	f.BoolVar(&o.behindProxy, "behind-proxy", false, "a proxy in front of it speaks TLS: listen beyond this machine without")
 	f.BoolVar(&o.insecure, "insecure", false, "take requests without a token for an administrator's; on this machine only")
 	f.DurationVar(&o.drain, "drain-timeout", 25*time.Second, "how long requests may go on after SIGTERM")
-	a.databaseFlag(cmd, &o.databaseURL)
+	o.database.flags(a, cmd)
 	setting(cmd, true, "http-addr", "artifacts", "database-max-conns", "auto-migrate", "tls-cert", "tls-key", "behind-proxy", "insecure", "drain-timeout")
 	a.logFlags(cmd, true)
 	return cmd
@@ -88,9 +88,6 @@ func (a *app) serve(ctx context.Context, o serverFlags) error {
 	if err != nil {
 		return err
 	}
-	if o.databaseURL == "" {
-		return usagef("which database? Set DROVER_DATABASE_URL or --database-url to sqlite:PATH or postgres://user:password@host/database")
-	}
 	cfg := serviceConfig{log: log, artifacts: o.artifacts, addr: o.addr, addrFlag: "http-addr", drain: o.drain}
 	if o.tlsCert != "" {
 		pair, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
@@ -99,7 +96,12 @@ func (a *app) serve(ctx context.Context, o serverFlags) error {
 		}
 		cfg.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
-	if path, ok := strings.CutPrefix(o.databaseURL, "sqlite:"); ok && cfg.artifacts == "" && !strings.Contains(path, ":memory:") {
+	db, err := o.database.open(ctx, store.Options{Logger: log, MaxConns: o.maxConns})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if path, ok := strings.CutPrefix(o.database.url, "sqlite:"); ok && cfg.artifacts == "" && !strings.Contains(path, ":memory:") {
 		cfg.artifacts = filepath.Join(filepath.Dir(strings.TrimPrefix(path, "//")), "artifacts")
 	}
 	if cfg.artifacts != "" {
@@ -109,11 +111,6 @@ func (a *app) serve(ctx context.Context, o serverFlags) error {
 	} else {
 		log.WarnContext(ctx, "artifacts are refused", "remedy", "give --artifacts a folder that all servers share")
 	}
-	db, err := store.Open(ctx, o.databaseURL, store.Options{Logger: log, MaxConns: o.maxConns})
-	if err != nil {
-		return fmt.Errorf("open %s: %w", redacted(o.databaseURL), err)
-	}
-	defer db.Close()
 	if o.autoMigrate {
 		done, err := db.Migrate(ctx, store.MigrateOptions{})
 		if err != nil {
@@ -139,7 +136,7 @@ func (a *app) serve(ctx context.Context, o serverFlags) error {
 	if err != nil {
 		return err
 	}
-	log.InfoContext(ctx, "server ready", "url", s.url(), "database", redacted(o.databaseURL), "version", version)
+	log.InfoContext(ctx, "server ready", "url", s.url(), "database", redacted(o.database.url), "version", version)
 	a.notify("READY=1")
 	context.AfterFunc(ctx, func() { a.notify("STOPPING=1") })
 	if err := s.run(ctx); err != nil {

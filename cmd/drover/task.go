@@ -149,7 +149,7 @@ func (a *app) taskGet(verb, short, noun string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if noun == "dlq" && t.Status != drover.DeadLetter {
+			if noun == "dlq" && t.Status != drover.DeadLetter && t.Status != drover.Failed {
 				return exitf(exitConflict, "%s is %s, not a dead letter; \"drover task get\" shows it", id, t.Status)
 			}
 			return printOne(a.printer(), taskColumns, t)

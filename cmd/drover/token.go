@@ -13,6 +13,7 @@ import (
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/client"
 	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/internal/store"
 	"github.com/drover-dev/drover/protocol"
 )
 
@@ -55,9 +56,9 @@ func tokenState(p *printer, t drover.Token) string {
 
 func (a *app) tokenCreate() *cobra.Command {
 	var (
-		t           protocol.NewToken
-		expires     string
-		databaseURL string
+		t       protocol.NewToken
+		expires string
+		where   database
 	)
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -74,7 +75,9 @@ than the one it is made with. The first token of an installation is made at the 
 	f.StringSliceVar(&t.Scopes, "scope", nil, "what it permits, separated by commas: "+strings.Join(scopes, ", "))
 	f.StringVar(&t.Tenant, "tenant", "", "tenant it is for (default: that of the token in use; with --database-url \"default\")")
 	f.StringVar(&expires, "expires-in", "", "how long it is valid, such as 720h (default: until revoked)")
-	f.StringVar(&databaseURL, "database-url", "", "make it at the database, without a server: sqlite:PATH or postgres://…")
+	f.StringVar(&where.url, "database-url", "", "make it at the database, without a server: sqlite:PATH or postgres://…")
+	f.StringVar(&where.schema, "database-schema", "drover", "schema in PostgreSQL")
+	setting(cmd, false, "database-schema")
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "scopes" {
 			name = "scope"
@@ -105,12 +108,12 @@ than the one it is made with. The first token of an installation is made at the 
 			t.Name = "cli-" + a.now().UTC().Format("20060102-150405")
 		}
 		var made drover.Token
-		if databaseURL != "" {
+		if where.url != "" {
 			if a.curl {
 				return usagef("--curl: there is no request; --database-url writes to the database")
 			}
 			var err error
-			if made, err = a.tokenAtDatabase(cmd.Context(), databaseURL, t); err != nil {
+			if made, err = tokenAtDatabase(cmd.Context(), where, t); err != nil {
 				return err
 			}
 		} else {
@@ -135,8 +138,8 @@ than the one it is made with. The first token of an installation is made at the 
 
 // tokenAtDatabase makes a token, and its tenant where need be, without a server:
 // whoever can write the database needs no other leave.
-func (a *app) tokenAtDatabase(ctx context.Context, url string, t protocol.NewToken) (drover.Token, error) {
-	db, err := a.openDatabase(ctx, url)
+func tokenAtDatabase(ctx context.Context, where database, t protocol.NewToken) (drover.Token, error) {
+	db, err := where.open(ctx, store.Options{})
 	if err != nil {
 		return drover.Token{}, err
 	}

@@ -33,6 +33,7 @@ type Loop struct {
 // Loops returns the loops of an engine.
 func Loops(e *engine.Engine) []Loop {
 	return []Loop{
+		{Name: "clock", Step: e.ClockOnce, Every: 5 * time.Second},                                            // the database's clock, carried forward by ours
 		{Name: "reaper", Step: e.ReapOnce, Every: time.Second, Greedy: true},                                  // takes back leases of silent workers
 		{Name: "admitter", Step: e.AdmitOnce, Every: 250 * time.Millisecond, Greedy: true},                    // READY to QUEUED
 		{Name: "timer", Step: e.TimersOnce, Every: 200 * time.Millisecond, Greedy: true},                      // due retries, snoozes and start times

@@ -226,7 +226,7 @@ func TestEveryEngineStepHasALoop(t *testing.T) {
 		}
 		names[l.Name] = true
 	}
-	for _, want := range []string{"reaper", "admitter", "timer", "sweeper", "expirer", "janitor", "vacuum"} {
+	for _, want := range []string{"clock", "reaper", "admitter", "timer", "sweeper", "expirer", "janitor", "vacuum"} {
 		if !names[want] {
 			t.Errorf("no loop %q", want)
 		}

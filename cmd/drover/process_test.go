@@ -1,0 +1,585 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/store/storetest"
+)
+
+// program builds this command once and returns its path.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "drover-test-")
+	if err != nil {
+		return "", err
+	}
+	programDir = dir
+	path := filepath.Join(dir, "drover")
+	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// programDir holds the program, once a test has needed it.
+var programDir string
+
+// folder is a working folder in which the program is run, as a user would.
+type folder struct {
+	t    *testing.T
+	path string
+	env  []string
+}
+
+// newFolder returns an empty folder with an empty home.
+func newFolder(t *testing.T) *folder {
+	t.Helper()
+	home := t.TempDir()
+	return &folder{t: t, path: t.TempDir(), env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + t.TempDir()}}
+}
+
+func (f *folder) command(ctx context.Context, words ...string) *exec.Cmd {
+	f.t.Helper()
+	bin, err := program()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, bin, words...)
+	cmd.Dir, cmd.Env = f.path, f.env
+	return cmd
+}
+
+// try runs the program to its end.
+func (f *folder) try(words ...string) (stdout, stderr string, code int) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+	defer cancel()
+	cmd := f.command(ctx, words...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		f.t.Fatalf("drover %s: %v", strings.Join(words, " "), err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// must runs the program, which must return code, and returns what it printed.
+func (f *folder) must(code int, words ...string) string {
+	f.t.Helper()
+	out, errs, got := f.try(words...)
+	if got != code {
+		f.t.Fatalf("drover %s: code %d, want %d\n%s%s", strings.Join(words, " "), got, code, out, errs)
+	}
+	return strings.TrimSuffix(out, "\n")
+}
+
+// get reads what a command prints as JSON.
+func get[T any](f *folder, words ...string) (v T) {
+	f.t.Helper()
+	out := f.must(0, append(words, "-o", "json")...)
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		f.t.Fatalf("drover %s: %v\n%s", strings.Join(words, " "), err, out)
+	}
+	return v
+}
+
+// process is a program that runs beside the test.
+type process struct {
+	cmd   *exec.Cmd
+	lines *bufio.Scanner // of stdout
+	errs  *syncBuffer
+	ended chan struct{}
+}
+
+// syncBuffer is a buffer that is written and read at once.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// start runs the program until stop, kill or the end of the test.
+func (f *folder) start(words ...string) *process {
+	f.t.Helper()
+	cmd := f.command(context.Background(), words...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	p := &process{cmd: cmd, lines: bufio.NewScanner(out), errs: &syncBuffer{}, ended: make(chan struct{})}
+	cmd.Stderr = p.errs
+	if err := cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() {
+		p.signal(syscall.SIGKILL)
+		p.wait(f.t)
+		if f.t.Failed() {
+			f.t.Logf("drover %s:\n%s", strings.Join(words, " "), p.errs)
+		}
+	})
+	return p
+}
+
+func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // it may have ended
+
+// wait returns the exit code.
+func (p *process) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.ended:
+	default:
+		for p.lines.Scan() { // so that it can end
+		}
+		_ = p.cmd.Wait() // the code is what counts
+		close(p.ended)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// dev starts "drover dev" on a free port and returns when it is ready.
+func (f *folder) dev(words ...string) *process {
+	f.t.Helper()
+	p := f.start(append([]string{"dev", "--addr", "127.0.0.1:0"}, words...)...)
+	for range 3 {
+		if !p.lines.Scan() {
+			p.wait(f.t)
+			f.t.Fatalf("dev ended before it was ready:\n%s", p.errs)
+		}
+	}
+	return p
+}
+
+// eventually waits for ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("after 30 s: %s", what)
+}
+
+func submitExec(f *folder, script string, words ...string) string {
+	f.t.Helper()
+	input, err := json.Marshal(map[string]any{"command": []string{"sh", "-c", script}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return f.must(0, append([]string{"job", "submit", "--kind", "exec", "--input", string(input), "-o", "name"}, words...)...)
+}
+
+func TestDevRunsJobs(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	began := time.Now()
+	f.dev()
+	t.Logf("ready after %v", time.Since(began))
+
+	for _, name := range []string{"dev.json", "token", "drover.db", "lock"} {
+		if st, err := os.Stat(filepath.Join(f.path, ".drover", name)); err != nil || name != "drover.db" && st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, mode %v; want 0600", name, err, st.Mode())
+		}
+	}
+	if st, err := os.Stat(filepath.Join(f.path, ".drover")); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the state folder: %v, mode %v; want 0700", err, st.Mode())
+	}
+
+	// A job that succeeds, watched line by line.
+	out := f.must(0, "job", "submit", "--kind", "exec", "--input", `{"command":["echo","hello"]}`, "--watch", "--label", "team=vision")
+	for _, want := range []string{"job.accepted", "task.succeeded        exec  ran=", "job.succeeded"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("watch lacks %q:\n%s", want, out)
+		}
+	}
+	ok := f.must(0, "job", "list", "--label", "team=vision", "-o", "name")
+	if jobs := get[[]drover.Job](f, "job", "list", "--status", "succeeded"); len(jobs) != 1 || jobs[0].ID.String() != ok {
+		t.Errorf("succeeded jobs = %v, want %s", jobs, ok)
+	}
+	if events := strings.Split(f.must(0, "job", "watch", ok, "-o", "jsonl"), "\n"); len(events) != 3 || !strings.Contains(events[2], `"type":"job.succeeded"`) {
+		t.Errorf("watch of an ended job in jsonl: %q", events)
+	}
+	if out := f.must(0, "job", "logs", ok); out != "exec#1  hello" {
+		t.Errorf("logs = %q", out)
+	}
+	if j := get[drover.Job](f, "job", "get", "@latest"); j.ID.String() != ok || j.Status != drover.Succeeded {
+		t.Errorf("@latest is %s %s, want %s SUCCEEDED", j.ID, j.Status, ok)
+	}
+	if events := get[[]drover.Event](f, "job", "events", ok); len(events) != 3 || events[2].Seq != 3 {
+		t.Errorf("%d events, want 3", len(events))
+	}
+	if tasks := get[[]drover.Task](f, "task", "list", "--job", ok); len(tasks) != 1 || tasks[0].Status != drover.Succeeded {
+		t.Errorf("tasks = %v", tasks)
+	}
+
+	// Ways to end, each with its code.
+	out, errs, code := f.try("job", "submit", "--kind", "exec", "--input", `{"command":["sh","-c","echo no such clip >&2; exit 65"]}`, "--wait")
+	if code != exitFailed || !strings.Contains(out, "STATUS") || !strings.Contains(errs, "FAILED: task exec: no such clip") {
+		t.Errorf("a job that fails: code %d, want 6\n%s%s", code, out, errs)
+	}
+	slow := submitExec(f, "sleep 60")
+	f.must(exitPending, "job", "wait", slow, "--timeout", "0")
+	f.must(exitTimeout, "job", "wait", slow, "--timeout", "100ms")
+	eventually(t, "the task does not run", func() bool {
+		return len(get[[]drover.Task](f, "task", "list", slow, "--status", "RUNNING")) == 1
+	})
+	f.must(0, "job", "cancel", slow, "--reason", "too slow")
+	f.must(exitCancelled, "job", "wait", slow, "--timeout", "30s")
+	f.must(exitCancelled, "job", "watch", slow)
+	f.must(0, "job", "wait", slow, "--for=status=CANCELLED")
+	f.must(exitNotFound, "job", "get", "job_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C")
+	f.must(exitAuth, "job", "list", "--token", "drover_wrong")
+	f.must(exitError, "job", "submit", "--pipeline", "ingest@99999999999")
+
+	// The same key.
+	first := submitExec(f, "true", "--idempotency-key", "k1")
+	if again := submitExec(f, "true", "--idempotency-key", "k1"); again != first {
+		t.Errorf("the same key gave %s, then %s", first, again)
+	}
+	f.must(exitConflict, "job", "submit", "--kind", "exec", "--input", `{"command":["false"]}`, "--idempotency-key", "k1")
+
+	// What nobody does is said.
+	f.must(0, "job", "submit", "--kind", "mail", "--queue", "mail")
+	if out := f.must(0, "doctor"); !strings.Contains(out, "queue mail") || !strings.Contains(out, "drover worker run --queue mail") {
+		t.Errorf("doctor does not tell that nobody serves the queue mail:\n%s", out)
+	}
+	f.must(0, "healthcheck")
+	if out := f.must(0, "version", "--server"); !strings.Contains(out, "sqlite") {
+		t.Errorf("version --server:\n%s", out)
+	}
+}
+
+func TestDeadLetterIsReplayedWithAnotherInput(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.dev()
+	var jobs []string
+	for range 2 {
+		jobs = append(jobs, submitExec(f, "exit 1", "--max-attempts", "1"))
+	}
+	for _, job := range jobs {
+		f.must(exitFailed, "job", "wait", job, "--timeout", "30s")
+	}
+	dead := get[[]drover.Task](f, "dlq", "list", "--status", "DEAD_LETTER")
+	if len(dead) != 2 || dead[0].JobID.String() != jobs[1] {
+		t.Fatalf("dead letters = %v, want 2, the newest first", dead)
+	}
+	if out := f.must(0, "dlq", "list", "--job", jobs[0], "-o", "name"); out != dead[1].ID.String() {
+		t.Errorf("dead letters of the first job = %q, want %s", out, dead[1].ID)
+	}
+	if out, errs, _ := f.try("dlq", "replay", "--all", "--kind", "exec", "--dry-run", "-o", "name"); strings.Count(out, "\n") != 2 || !strings.Contains(errs, "would replay 2") {
+		t.Errorf("dry run: %q %q", out, errs)
+	}
+	f.must(0, "dlq", "replay", dead[0].ID.String(), "--input", `{"command":["echo","mended"]}`)
+	f.must(0, "job", "wait", jobs[1], "--timeout", "30s")
+	task := get[drover.Task](f, "task", "get", dead[0].ID.String())
+	if task.Generation != 2 || task.Status != drover.Succeeded {
+		t.Errorf("the replayed task is %s in generation %d, want SUCCEEDED in 2", task.Status, task.Generation)
+	}
+	if attempts := get[[]drover.Attempt](f, "task", "attempts", task.ID.String()); len(attempts) != 2 {
+		t.Errorf("%d attempts, want 2", len(attempts))
+	}
+	f.must(exitConflict, "dlq", "show", task.ID.String())
+	if out := f.must(0, "dlq", "replay", "--all", "-o", "name"); out != dead[1].ID.String() {
+		t.Errorf("replayed %q, want the other", out)
+	}
+	f.must(exitFailed, "job", "wait", jobs[0], "--timeout", "30s")
+}
+
+const twoSteps = `
+pipeline: two-steps
+tasks:
+  first: {run: exec, with: {command: [sh, -c, 'echo first >> "$0/ran"; echo "{\"n\": 1}" > "$DROVER_OUTPUT"', "${{ input.folder }}"]}}
+  second:
+    needs: [first]
+    run: exec
+    with: {command: [sh, -c, 'echo second >> "$0/ran"; while [ ! -e "$0/go" ]; do sleep 0.05; done', "${{ input.folder }}"]}
+`
+
+func TestKilledDevGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	dev := f.dev()
+	write(t, filepath.Join(f.path, "two.yaml"), twoSteps)
+	f.must(0, "pipeline", "apply", "two.yaml")
+	work := t.TempDir()
+	job := f.must(0, "job", "submit", "--pipeline", "two-steps", "--input", fmt.Sprintf(`{"folder":%q}`, work), "-o", "name")
+	ran := func() string {
+		b, err := os.ReadFile(filepath.Join(work, "ran"))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	eventually(t, "the second step does not run", func() bool { return ran() == "first\nsecond\n" })
+	token := f.token()
+	dev.signal(syscall.SIGKILL)
+	dev.wait(t)
+	_, errs, code := f.try("job", "get", job)
+	if code != exitError || !strings.Contains(errs, `start a server with "drover dev"`) {
+		t.Errorf("without a server: code %d, %q", code, errs)
+	}
+
+	f.dev()
+	if f.token() != token {
+		t.Error("the second start made another token")
+	}
+	write(t, filepath.Join(work, "go"), "")
+	f.must(0, "job", "wait", job, "--timeout", "30s")
+	if got := ran(); got != "first\nsecond\nsecond\n" {
+		t.Errorf("ran %q, want the finished step once and the one that was cut off twice", got)
+	}
+	for _, task := range get[[]drover.Task](f, "task", "list", job) {
+		if task.Status != drover.Succeeded || task.Attempt != 1 {
+			t.Errorf("%s is %s at attempt %d, want SUCCEEDED at 1: a lost worker uses up no attempt", task.Name, task.Status, task.Attempt)
+		}
+	}
+}
+
+func (f *folder) token() string {
+	f.t.Helper()
+	d, err := readDevFile(filepath.Join(f.path, ".drover"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return d.Token
+}
+
+func TestDevDrains(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	dev := f.dev()
+	work := t.TempDir()
+	job := submitExec(f, fmt.Sprintf("touch %s/began; while [ ! -e %s/go ]; do sleep 0.05; done", work, work))
+	eventually(t, "the task does not run", func() bool { _, err := os.Stat(filepath.Join(work, "began")); return err == nil })
+	dev.signal(syscall.SIGTERM)
+	eventually(t, "dev does not say that it stops", func() bool { return strings.Contains(dev.errs.String(), "stopping") })
+	write(t, filepath.Join(work, "go"), "")
+	if code := dev.wait(t); code != 0 {
+		t.Errorf("dev ended with %d, want 0", code)
+	}
+	f.dev()
+	j := get[drover.Job](f, "job", "get", job)
+	if j.Status != drover.Succeeded {
+		t.Errorf("the job that ran at SIGTERM is %s, want SUCCEEDED", j.Status)
+	}
+}
+
+func TestSecondSignalStopsDevAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	dev := f.dev("--drain-timeout", "1h")
+	job := submitExec(f, "sleep 3600")
+	eventually(t, "the task does not run", func() bool {
+		return len(get[[]drover.Task](f, "task", "list", job, "--status", "RUNNING")) == 1
+	})
+	dev.signal(syscall.SIGINT)
+	eventually(t, "dev does not say that it stops", func() bool { return strings.Contains(dev.errs.String(), "stopping") })
+	dev.signal(syscall.SIGINT)
+	if code := dev.wait(t); code != exitInterrupted {
+		t.Errorf("dev ended with %d, want %d", code, exitInterrupted)
+	}
+}
+
+func TestOneDevToAStateFolder(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	dev := f.dev()
+	_, errs, code := f.try("dev", "--addr", "127.0.0.1:0")
+	if want := fmt.Sprintf("process %d runs a \"drover dev\" on .drover", dev.cmd.Process.Pid); code != exitConflict || !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 {
+		t.Errorf("the second dev: code %d, %q; want 5 and %q", code, errs, want)
+	}
+	f.must(0, "healthcheck") // the first goes on
+}
+
+func TestBusyPortIsNamed(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	f := newFolder(t)
+	_, errs, code := f.try("dev", "--addr", ln.Addr().String())
+	if want := "--addr " + ln.Addr().String() + ": the port is in use"; code != exitError || !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 {
+		t.Errorf("code %d, %q; want 1 and one line with %q", code, errs, want)
+	}
+}
+
+// The line that dev prints for people to try must work as it stands.
+func TestGreetingWorks(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	p := f.start("dev", "--addr", "127.0.0.1:0")
+	var try string
+	for range 3 {
+		p.lines.Scan()
+		if line, ok := strings.CutPrefix(p.lines.Text(), "Try:   "); ok {
+			try = line
+		}
+	}
+	if strings.Contains(try, f.token()) {
+		t.Error("the greeting has the token in it")
+	}
+	cmd := exec.Command("sh", "-c", try)
+	cmd.Dir, cmd.Env = f.path, f.env
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), `"job_id":"job_`) {
+		t.Fatalf("%s\n%v\n%s", try, err, out)
+	}
+	f.must(0, "job", "wait", "@latest", "--timeout", "30s")
+	curl := f.must(0, "job", "get", "@latest", "--curl")
+	cmd = exec.Command("sh", "-c", curl)
+	cmd.Dir, cmd.Env = f.path, append(f.env, "DROVER_TOKEN="+f.token())
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), `"status":"SUCCEEDED"`) {
+		t.Errorf("%s\n%v\n%s", curl, err, out)
+	}
+}
+
+func TestArtifactsAreFetched(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.dev()
+	job := submitExec(f, `printf 'one,two' > "$DROVER_ARTIFACTS/table.csv"; echo '{"table":"artifact:table.csv"}' > "$DROVER_OUTPUT"`)
+	f.must(0, "job", "wait", job, "--timeout", "30s")
+	id := f.must(0, "artifact", "list", "--job", job, "-o", "name")
+	if got := f.must(0, "artifact", "get", id, "--to", "-"); got != "one,two" {
+		t.Errorf("content = %q", got)
+	}
+	f.must(0, "artifact", "get", id, "--to", ".")
+	if b, err := os.ReadFile(filepath.Join(f.path, "table.csv")); err != nil || string(b) != "one,two" {
+		t.Errorf("file = %q, %v", b, err)
+	}
+	if a := get[drover.Artifact](f, "artifact", "get", id); a.Name != "table.csv" || a.Size != 7 {
+		t.Errorf("artifact = %+v", a)
+	}
+	j := get[drover.Job](f, "job", "get", job)
+	if want := `"artifact://` + id + `"`; !strings.Contains(string(j.Result), want) {
+		t.Errorf("result %s lacks %s", j.Result, want)
+	}
+}
+
+func TestServerFromNothing(t *testing.T) {
+	t.Parallel()
+	for _, kind := range storetest.Drivers(t) {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFolder(t)
+			url, o := storetest.Place(t, kind)
+			f.env = append(f.env, "DROVER_DATABASE_URL="+url)
+			if o.Schema != "" {
+				f.env = append(f.env, "DROVER_DATABASE_SCHEMA="+o.Schema)
+			}
+			addr := freeAddress(t)
+			_, errs, code := f.try("server", "--http-addr", addr)
+			if code != exitConflict || !strings.Contains(errs, "drover migrate up") {
+				t.Fatalf("on an empty database: code %d, %q; want 5 and the remedy", code, errs)
+			}
+			f.must(exitConflict, "migrate", "status")
+			f.must(0, "migrate", "up", "--dry-run")
+			f.must(exitConflict, "migrate", "status")
+			f.must(0, "migrate", "up")
+			f.must(0, "migrate", "status")
+			secret := f.must(0, "token", "create", "--database-url", url, "--tenant", "acme", "--name", "admin", "--scope", "admin")
+			if !strings.HasPrefix(secret, "drover_") || strings.ContainsAny(secret, " \n") {
+				t.Fatalf("the secret is %q, want one word", secret)
+			}
+
+			server := f.start("server", "--http-addr", addr, "--artifacts", t.TempDir())
+			f.env = append(f.env, "DROVER_URL=http://"+addr)
+			eventually(t, "the server is not ready", func() bool { _, _, code := f.try("healthcheck"); return code == 0 })
+			f.must(exitAuth, "job", "list")
+			f.env = append(f.env, "DROVER_TOKEN="+secret)
+
+			// A worker with a token of its own.
+			token := f.must(0, "token", "create", "--name", "worker", "--scope", "workers:run", "--expires-in", "1h")
+			f.must(exitAuth, "job", "list", "--token", token)
+			w := f.start("worker", "run", "--exec", "--queue", "default,cpu", "--token", token, "--name", "w1", "--slots", "2")
+			job := submitExec(f, "echo done", "--queue", "cpu")
+			f.must(0, "job", "wait", job, "--timeout", "30s")
+			if out := f.must(0, "worker", "list"); !strings.Contains(out, "w1") || !strings.Contains(out, "0/2") {
+				t.Errorf("workers:\n%s", out)
+			}
+			w.signal(syscall.SIGTERM)
+			if code := w.wait(t); code != 0 {
+				t.Errorf("the worker ended with %d, want 0", code)
+			}
+			tokens := get[[]drover.Token](f, "token", "list")
+			for _, tok := range tokens {
+				if tok.Name == "worker" {
+					f.must(0, "token", "revoke", tok.ID.String())
+				}
+			}
+			f.must(exitAuth, "job", "list", "--token", token)
+			server.signal(syscall.SIGTERM)
+			if code := server.wait(t); code != 0 {
+				t.Errorf("the server ended with %d, want 0", code)
+			}
+			if strings.Contains(server.errs.String(), secret) || strings.Contains(server.errs.String(), token) {
+				t.Error("a token is in the server's log")
+			}
+		})
+	}
+}
+
+func TestInsecureServerAnswersThisMachineOnly(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	addr := freeAddress(t)
+	f.start("server", "--http-addr", addr, "--database-url", "sqlite:drover.db", "--auto-migrate", "--insecure")
+	f.env = append(f.env, "DROVER_URL=http://"+addr)
+	eventually(t, "the server is not ready", func() bool { _, _, code := f.try("healthcheck"); return code == 0 })
+	f.must(0, "job", "list")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/v1/jobs", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "evil.example.com"
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("a request that names another host: %d %s %v, want 421", res.StatusCode, b, err)
+	}
+}
+
+// freeAddress returns an address that nobody listens on at the moment.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
