@@ -72,7 +72,7 @@ func (o devFlags) check() error {
 	return nil
 }
 
-func (a *app) dev(ctx context.Context, o devFlags) error {
+func (a *app) dev(ctx context.Context, o devFlags) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (a *app) dev(ctx context.Context, o devFlags) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", filepath.Join(o.state, "drover.db"), err)
 	}
-	defer db.Close()
+	defer closing(db, &err)
 	if _, err := db.Migrate(ctx, store.MigrateOptions{}); err != nil {
 		return err
 	}

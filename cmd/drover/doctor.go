@@ -217,7 +217,7 @@ func examineSchema(ctx context.Context, where database, add adder) {
 		add("database", "fail", "", "%v", err)
 		return
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // it was only read
 	if err := db.CheckSchema(ctx); err != nil {
 		add("schema", "fail", "", "%v", err)
 		return

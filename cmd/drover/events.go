@@ -58,8 +58,9 @@ func colourOfEvent(t drover.EventType) string {
 		return yellow
 	case drover.JobCancelled, drover.TaskCancelled, drover.TaskSkipped:
 		return grey
+	default:
+		return ""
 	}
-	return ""
 }
 
 // eventFacts are an event's data, in its order.

@@ -30,6 +30,14 @@ func (a *app) readFile(path string) ([]byte, error) {
 	return b, nil
 }
 
+// closing closes c at the end of a func that returns err, and does not lose what
+// the close finds: a database that cannot be written to its end, say.
+func closing(c io.Closer, err *error) {
+	if cerr := c.Close(); cerr != nil {
+		*err = errors.Join(*err, fmt.Errorf("close: %w", cerr))
+	}
+}
+
 // checkJSON returns nil when b is one JSON value, and otherwise what is wrong and where.
 func checkJSON(b []byte) error {
 	if len(bytes.TrimSpace(b)) == 0 {

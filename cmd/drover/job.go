@@ -306,8 +306,9 @@ func (a *app) ended(j drover.Job) error {
 		return exitf(exitCancelled, "%s was CANCELLED", j.ID)
 	case drover.Succeeded:
 		return nil
+	default:
+		return exitf(exitPending, "%s is %s", j.ID, jobStatus(j))
 	}
-	return exitf(exitPending, "%s is %s", j.ID, jobStatus(j))
 }
 
 func (a *app) jobList() *cobra.Command {

@@ -96,7 +96,7 @@ func (a *app) migrateUp() *cobra.Command {
   drover migrate up --database-url sqlite:/var/lib/drover/drover.db --dry-run
   drover migrate up --target-version 3`,
 		Args: args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.Target < 0 || o.Target > store.Newest() {
 				return usagef("--target-version %d: must be 1 to %d", o.Target, store.Newest())
 			}
@@ -104,7 +104,7 @@ func (a *app) migrateUp() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer db.Close()
+			defer closing(db, &err)
 			done, err := db.Migrate(cmd.Context(), o)
 			if err != nil {
 				return err
@@ -134,12 +134,12 @@ func (a *app) migrateStatus() *cobra.Command {
 		Example: `  drover migrate status --database-url postgres://drover@db/drover
   drover migrate status -o json`,
 		Args: args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			db, err := where.open(cmd.Context(), store.Options{})
 			if err != nil {
 				return err
 			}
-			defer db.Close()
+			defer closing(db, &err)
 			list, err := db.Migrations(cmd.Context())
 			if err != nil {
 				return err

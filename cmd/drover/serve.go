@@ -199,8 +199,8 @@ func (a *app) notify(state string) {
 		a.note("drover: systemd cannot be told %s: %v", state, err)
 		return
 	}
-	defer conn.Close()
-	if _, err := conn.Write([]byte(state)); err != nil {
+	_, err = conn.Write([]byte(state))
+	if err = errors.Join(err, conn.Close()); err != nil {
 		a.note("drover: systemd cannot be told %s: %v", state, err)
 	}
 }

@@ -80,7 +80,7 @@ func (o serverFlags) check() error {
 	return nil
 }
 
-func (a *app) serve(ctx context.Context, o serverFlags) error {
+func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (a *app) serve(ctx context.Context, o serverFlags) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer closing(db, &err)
 	if path, ok := strings.CutPrefix(o.database.url, "sqlite:"); ok && cfg.artifacts == "" && !strings.Contains(path, ":memory:") {
 		cfg.artifacts = filepath.Join(filepath.Dir(strings.TrimPrefix(path, "//")), "artifacts")
 	}

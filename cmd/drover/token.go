@@ -138,12 +138,12 @@ than the one it is made with. The first token of an installation is made at the 
 
 // tokenAtDatabase makes a token, and its tenant where need be, without a server:
 // whoever can write the database needs no other leave.
-func tokenAtDatabase(ctx context.Context, where database, t protocol.NewToken) (drover.Token, error) {
+func tokenAtDatabase(ctx context.Context, where database, t protocol.NewToken) (made drover.Token, err error) {
 	db, err := where.open(ctx, store.Options{})
 	if err != nil {
 		return drover.Token{}, err
 	}
-	defer db.Close()
+	defer closing(db, &err)
 	if err := db.CheckSchema(ctx); err != nil {
 		return drover.Token{}, err
 	}

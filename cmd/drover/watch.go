@@ -253,6 +253,7 @@ func (v *watchView) apply(e drover.Event) {
 		n.ended[f.index] = drover.Skipped
 	case drover.TaskRetryScheduled:
 		n.retry++
+	default: // says nothing about who has ended
 	}
 }
 
