@@ -206,7 +206,7 @@ func table() []route {
 		{method: "GET", path: "/v1/dead-letters", id: "listDeadLetters", tag: "tasks", policy: scope("jobs:read"), handle: (*API).listDeadLetters,
 			summary: "List the tasks whose attempts are used up, newest first",
 			params:  pages(param{in: inQuery, name: "job_id", about: "Only those of this job.", schema: object{{"$ref", "#/components/schemas/JobID"}}}),
-			answers: listOf(protocol.Page[drover.Task]{}, examplePage(exampleTask)), codes: list},
+			answers: listOf(protocol.Page[drover.Task]{}, examplePage(exampleTask)), codes: listIn},
 
 		{method: "POST", path: "/v1/pipelines", id: "registerPipeline", tag: "pipelines", policy: scope("pipelines:write"), handle: (*API).registerPipeline,
 			summary: "Register a pipeline", about: "The body is the definition in YAML or JSON. A version never changes: a definition that differs from the newest one becomes the next version, an equal one changes nothing. What is wrong with it is told with line and column, all of it at once.",
@@ -269,7 +269,7 @@ func table() []route {
 			params: pages(kindParam,
 				param{in: inQuery, name: "job_id", about: "Only those of this job.", schema: object{{"$ref", "#/components/schemas/JobID"}}},
 				param{in: inQuery, name: "task_id", about: "Only those of this task.", schema: object{{"$ref", "#/components/schemas/TaskID"}}}),
-			answers: listOf(protocol.Page[drover.Artifact]{}, examplePage(exampleArtifact)), codes: list},
+			answers: listOf(protocol.Page[drover.Artifact]{}, examplePage(exampleArtifact)), codes: listIn},
 		{method: "GET", path: "/v1/artifacts/{artifact_id}", id: "getArtifact", tag: "artifacts", policy: scope("jobs:read", "workers:run"), handle: (*API).getArtifact,
 			summary: "Get what is known about an artifact", params: []param{tagHeader}, answers: tagged(drover.Artifact{}, exampleArtifact), codes: notFound},
 		{method: "GET", path: "/v1/artifacts/{artifact_id}/content", id: "getArtifactContent", tag: "artifacts", policy: scope("jobs:read", "workers:run"), handle: (*API).getArtifactContent,

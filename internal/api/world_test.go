@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -148,24 +149,24 @@ type reply struct {
 
 // do sends a request and holds the answer to the OpenAPI document. A body that
 // is no string and no []byte is sent as JSON. Headers are "Name: value".
-func (w *world) do(method, path, token string, body any, headers ...string) *reply {
+func (w *world) do(method, to, token string, body any, headers ...string) *reply {
 	w.Helper()
-	req := w.request(method, path, token, body, headers...)
+	req := w.request(method, to, token, body, headers...)
 	res, err := w.http.Do(req)
 	if err != nil {
-		w.Fatalf("%s %s: %v", method, path, err)
+		w.Fatalf("%s %s: %v", method, to, err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
-		w.Fatalf("%s %s: read the answer: %v", method, path, err)
+		w.Fatalf("%s %s: read the answer: %v", method, to, err)
 	}
-	r := &reply{w, method + " " + path, res.StatusCode, res.Header, text}
+	r := &reply{w, method + " " + to, res.StatusCode, res.Header, text}
 	w.conforms(req, r)
 	return r
 }
 
-func (w *world) request(method, path, token string, body any, headers ...string) *http.Request {
+func (w *world) request(method, to, token string, body any, headers ...string) *http.Request {
 	w.Helper()
 	var in io.Reader
 	media := ""
@@ -182,7 +183,7 @@ func (w *world) request(method, path, token string, body any, headers ...string)
 		}
 		in, media = bytes.NewReader(text), protocol.MediaJSON
 	}
-	req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, in)
+	req, err := http.NewRequestWithContext(w.Context(), method, w.url+to, in)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -249,7 +250,7 @@ func (w *world) conforms(req *http.Request, r *reply) {
 	}
 	_, pattern := w.api.mux.Handler(req)
 	t := w.api.routes[pattern]
-	if t == nil || req.Method == http.MethodHead {
+	if t == nil || req.URL.Path != path.Clean(req.URL.Path) || req.Method == http.MethodHead {
 		return
 	}
 	method, status := strings.ToLower(t.method), fmt.Sprint(r.status)
@@ -261,7 +262,10 @@ func (w *world) conforms(req *http.Request, r *reply) {
 	}
 	if r.status >= 400 {
 		codes := list1(at(described, "x-problem-codes"))
-		if p := r.problem(); media == protocol.MediaProblem && !containsAny(codes, string(p.Code)) {
+		if media != protocol.MediaProblem {
+			return
+		}
+		if p := r.problem(); !containsAny(codes, string(p.Code)) {
 			w.Errorf("%s answered %s with code %s; the document knows %v", r.what, status, p.Code, codes)
 		}
 	} else {
