@@ -18,10 +18,12 @@ const (
 	// maxResult bounds the result of a job as it is shown; a longer one is left
 	// to be read from the tasks.
 	maxResult = 4 << 20
-	// scanAtOnce jobs are looked at in one step of a search, pageScan in one
-	// page and listScan in one list that is not asked for page by page.
+	// showAtOnce jobs have their states read in one go. A search looks at
+	// scanAtOnce jobs in one step, pageScan in one page, and listScan in one list
+	// that is not asked for page by page.
+	showAtOnce = 50
 	scanAtOnce = 500
-	pageScan   = 20 * scanAtOnce
+	pageScan   = 10_000
 	listScan   = 20 * pageScan
 	// idSlack is how far the time in a job's id may be off: a client makes it by
 	// its own clock.
@@ -62,9 +64,8 @@ func (e *Engine) Job(ctx context.Context, c Caller, id drover.JobID) (drover.Job
 	return out, nil
 }
 
-// Jobs returns jobs, newest first, without inputs and results. A list that ends
-// early because its filter matches too few of very many jobs is what JobPage
-// avoids.
+// Jobs returns jobs, newest first, without inputs and results. It gives up after
+// listScan jobs of which too few match; JobPage goes on from there.
 func (e *Engine) Jobs(ctx context.Context, c Caller, q JobQuery) ([]drover.Job, error) {
 	out := []drover.Job{}
 	want := pageSize(q.Limit)
@@ -100,21 +101,20 @@ func (e *Engine) JobPage(ctx context.Context, c Caller, q JobQuery) (items []dro
 				return err
 			}
 			seen += n
-			if s.any() {
-				rows = rows[:min(len(rows), want-len(items))] // which ones is known without their states
-			}
-			jobs, err := e.showJobs(ctx, tx, c, rows)
-			if err != nil {
-				return err
-			}
-			for _, j := range jobs {
-				if !s.any() && !slices.Contains(q.Status, j.Status) {
-					continue
+			for part := range slices.Chunk(rows, max(want-len(items), showAtOnce)) {
+				jobs, err := e.showJobs(ctx, tx, c, part)
+				if err != nil {
+					return err
 				}
-				items = append(items, j)
-				if len(items) == want {
-					next = j.ID
-					return nil
+				for _, j := range jobs {
+					if len(q.Status) > 0 && !slices.Contains(q.Status, j.Status) {
+						continue
+					}
+					items = append(items, j)
+					if len(items) == want {
+						next = j.ID
+						return nil
+					}
 				}
 			}
 			if s.done {
@@ -136,7 +136,6 @@ type search struct {
 	tenant    int32
 	pipelines []int32 // numbers of the versions of q.Pipeline
 	span      store.Span
-	whole     bool // every job of the tenant is looked at
 	done      bool
 }
 
@@ -151,27 +150,29 @@ func newSearch(ctx context.Context, tx store.Tx, c Caller, q JobQuery) (s *searc
 		}
 	}
 	if !q.CreatedBefore.IsZero() {
-		s.span.Below = drover.MakeID(max(q.CreatedBefore.Add(idSlack).UnixMilli(), 0)+1, [10]byte{})
+		s.span.Below = firstID(q.CreatedBefore.Add(idSlack))
 	}
 	if !q.CreatedAfter.IsZero() {
-		s.span.From = drover.MakeID(max(q.CreatedAfter.Add(-idSlack).UnixMilli(), 0), [10]byte{})
+		s.span.From = firstID(q.CreatedAfter.Add(-idSlack))
 	}
 	if !q.After.IsZero() && bytes.Compare(q.After[:], s.span.Below[:]) < 0 {
 		s.span.Below = drover.ID(q.After)
 	}
-	s.whole = s.any() || slices.Contains(q.Status, drover.Succeeded)
-	if s.any() && q.Pipeline == "" && q.Kind == "" && len(q.Labels) == 0 {
-		s.span.N = pageSize(q.Limit)
+	if q.Pipeline == "" && q.Kind == "" && len(q.Labels) == 0 {
+		s.span.N = max(pageSize(q.Limit), showAtOnce) // most of them match
 	}
 	return s, bytes.Compare(s.span.From[:], s.span.Below[:]) < 0, nil
 }
 
-func (s *search) any() bool { return len(s.q.Status) == 0 }
+// firstID comes before every id made at t or later.
+func firstID(t time.Time) drover.ID {
+	return drover.MakeID(min(max(t.UnixMilli(), 0), 1<<48-1), [10]byte{})
+}
 
 // step returns the next jobs that match all of the query but the status, and
 // how many it looked at.
 func (s *search) step(ctx context.Context, tx store.Tx) (rows []store.JobRow, seen int, err error) {
-	if s.whole {
+	if len(s.q.Status) == 0 {
 		if err := tx.Pipe(ctx, store.TenantJobs(s.tenant, s.span, &rows)); err != nil {
 			return nil, 0, err
 		}
@@ -181,23 +182,7 @@ func (s *search) step(ctx context.Context, tx store.Tx) (rows []store.JobRow, se
 		}
 		return slices.DeleteFunc(rows, func(r store.JobRow) bool { return !s.matches(&r) }), seen, nil
 	}
-	var lists []*[]drover.JobID
-	var stmts []store.Stmt
-	live := false
-	for _, status := range s.q.Status {
-		switch status {
-		case drover.Failed, drover.Cancelled:
-			ids := new([]drover.JobID)
-			lists = append(lists, ids)
-			stmts = append(stmts, store.BadJobs(s.tenant, status, s.span, ids))
-		case drover.Pending, drover.Running:
-			if !live { // once for both
-				live = true
-				l, st := store.LiveJobs(s.span)
-				lists, stmts = append(lists, l...), append(stmts, st...)
-			}
-		}
-	}
+	lists, stmts := store.JobsWith(s.tenant, s.q.Status, s.span)
 	if err := tx.Pipe(ctx, stmts...); err != nil {
 		return nil, 0, err
 	}
@@ -206,11 +191,12 @@ func (s *search) step(ctx context.Context, tx store.Tx) (rows []store.JobRow, se
 	var ids []drover.JobID
 	s.done = true
 	for _, l := range lists {
-		ids = append(ids, *l...)
-		if n := len(*l); n >= s.span.N {
+		ids = append(ids, l.IDs...)
+		seen += l.Seen
+		if l.Full {
 			s.done = false
-			if last := (*l)[n-1]; bytes.Compare(last[:], floor[:]) > 0 {
-				floor = last
+			if bytes.Compare(l.Last[:], floor[:]) > 0 {
+				floor = l.Last
 			}
 		}
 	}
@@ -225,7 +211,7 @@ func (s *search) step(ctx context.Context, tx store.Tx) (rows []store.JobRow, se
 	}
 	rows = slices.DeleteFunc(rows, func(r store.JobRow) bool { return r.Tenant != s.tenant || !s.matches(&r) })
 	slices.SortFunc(rows, func(a, b store.JobRow) int { return compareIDs(b.ID, a.ID) })
-	return rows, len(ids), nil
+	return rows, seen, nil
 }
 
 // matches tests what the row alone tells.
@@ -261,12 +247,18 @@ func labelsOf(b []byte) map[string]string {
 
 // jobState is what tells how a job stands.
 type jobState struct {
-	live    *store.JobLive  // of a job with a row of its own
-	final   *store.JobFinal // of its last finished run
-	counts  drover.Counts   // of live tasks
-	n       int64           // live tasks
-	claimed bool            // one of them was claimed once
-	events  int32           // of a job its task's row stands for
+	live   *store.JobLive  // of a job with a row of its own
+	final  *store.JobFinal // of its last finished run
+	counts drover.Counts   // of live tasks
+	n      int64           // live tasks
+	// What the rows tell, read only where the rest does not say.
+	lease  int32 // above 0: one of them was claimed once
+	events int32 // of a job its task's row stands for
+}
+
+// claimed reports whether a task of the job was claimed once.
+func (s *jobState) claimed() bool {
+	return s.lease > 0 || s.final != nil || s.counts.Running > 0 || s.counts.RetryWait > 0 || (s.live != nil && s.live.Open < s.live.Total)
 }
 
 // status is the last finished run's, unless the job is live again.
@@ -274,7 +266,7 @@ func (s *jobState) status() drover.Status {
 	switch {
 	case s.live == nil && s.n == 0 && s.final != nil:
 		return s.final.Status
-	case s.claimed, s.final != nil, s.live != nil && s.live.Open < s.live.Total:
+	case s.claimed():
 		return drover.Running
 	}
 	return drover.Pending
@@ -305,6 +297,20 @@ func (e *Engine) showJobs(ctx context.Context, tx store.Tx, c Caller, rows []sto
 	}
 	for _, n := range counts {
 		states[n.Job].add(n)
+	}
+	var unmarked []drover.JobID
+	for _, id := range ids {
+		if s := states[id]; s.n > 0 && (s.live == nil || !s.claimed()) {
+			unmarked = append(unmarked, id)
+		}
+	}
+	var marks []store.LiveMark
+	if err := tx.Pipe(ctx, store.LiveMarks(unmarked, &marks)); err != nil {
+		return nil, err
+	}
+	for _, m := range marks {
+		s := states[m.Job]
+		s.lease, s.events = max(s.lease, m.Lease), max(s.events, m.Events)
 	}
 	out := make([]drover.Job, len(rows))
 	var failed, solo []drover.JobID
@@ -366,8 +372,6 @@ func (s *jobState) add(n store.LiveCount) {
 		s.counts.Waiting += k
 	}
 	s.n += n.N
-	s.claimed = s.claimed || n.Lease > 0
-	s.events = max(s.events, n.Events)
 }
 
 func (e *Engine) showJob(ctx context.Context, tx store.Tx, c Caller, r store.JobRow, s *jobState, j *drover.Job) error {

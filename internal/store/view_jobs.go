@@ -1,6 +1,9 @@
 package store
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/store/driver"
 )
@@ -21,13 +24,21 @@ var (
 		"SELECT f.job_id, f.run, f.tenant, f.status, f.events, f.total, f.succeeded, f.failed, f.cancelled, f.skipped, f.finished_at FROM {rows} JOIN {pg:LATERAL} "+
 			"(SELECT x.* FROM job_final x WHERE x.job_id = {id} ORDER BY x.run DESC LIMIT 1) f ON 1 = 1")
 
-	// How many rows of each job stand where; every table has an index on job_id.
+	// How many rows of each job stand where; every table has an index on job_id,
+	// which is all that is read.
 	liveCounts = driver.New("count live tasks of jobs", "id uuid",
-		"SELECT q.job_id, 1, count(*), max(q.lease_version), max(q.events) FROM {rows} JOIN task_pending q ON q.job_id = {id} GROUP BY q.job_id"+
-			" UNION ALL SELECT q.job_id, 2, count(*), max(q.lease_version), max(q.events) FROM {rows} JOIN task_ready q ON q.job_id = {id} GROUP BY q.job_id"+
-			" UNION ALL SELECT q.job_id, 4, count(*), max(q.lease_version), max(q.events) FROM {rows} JOIN task_queued q ON q.job_id = {id} GROUP BY q.job_id"+
-			" UNION ALL SELECT q.job_id, 5, count(*), max(q.lease_version), max(q.events) FROM {rows} JOIN task_running q ON q.job_id = {id} GROUP BY q.job_id"+
-			" UNION ALL SELECT q.job_id, q.status, count(*), max(q.lease_version), max(q.events) FROM {rows} JOIN task_delayed q ON q.job_id = {id} GROUP BY q.job_id, q.status")
+		"SELECT q.job_id, 1, count(*) FROM {rows} JOIN task_pending q ON q.job_id = {id} GROUP BY q.job_id"+
+			" UNION ALL SELECT q.job_id, 2, count(*) FROM {rows} JOIN task_ready q ON q.job_id = {id} GROUP BY q.job_id"+
+			" UNION ALL SELECT q.job_id, 4, count(*) FROM {rows} JOIN task_queued q ON q.job_id = {id} GROUP BY q.job_id"+
+			" UNION ALL SELECT q.job_id, 5, count(*) FROM {rows} JOIN task_running q ON q.job_id = {id} GROUP BY q.job_id"+
+			" UNION ALL SELECT q.job_id, q.status, count(*) FROM {rows} JOIN task_delayed q ON q.job_id = {id} GROUP BY q.job_id, q.status")
+	liveMarks = func() *driver.Text {
+		var parts []string
+		for _, table := range liveTables {
+			parts = append(parts, "SELECT q.job_id, max(q.lease_version), max(q.events) FROM {rows} JOIN "+table+" q ON q.job_id = {id} GROUP BY q.job_id")
+		}
+		return driver.New("marks of jobs' live tasks", "id uuid", strings.Join(parts, " UNION ALL "))
+	}()
 
 	// The failure that came first; of a task that was replayed only the last generation counts.
 	firstFailures = driver.New("first failures of jobs", "id uuid",
@@ -37,9 +48,11 @@ var (
 		"SELECT r.job_id, p.ratio, p.message FROM {rows} JOIN task_running r ON r.job_id = {id} JOIN task_progress p ON p.task_id = r.task_id AND p.lease_version = r.lease_version")
 
 	badJobs = driver.New("jobs that ended badly, newest first", "",
-		"SELECT f.job_id FROM job_final f WHERE f.tenant = $1 AND f.status = $2 AND f.status <> 8 AND f.job_id < $3 AND f.job_id >= $4 ORDER BY f.job_id DESC LIMIT $5")
+		"SELECT f.job_id, 1 FROM job_final f WHERE f.tenant = $1 AND f.status = $5 AND f.status <> 8 AND f.job_id < $2 AND f.job_id >= $3 ORDER BY f.job_id DESC LIMIT $4")
+	goodJobs = driver.New("jobs that succeeded, newest first", "",
+		"SELECT j.id, (SELECT count(*) FROM job_final f WHERE f.job_id = j.id AND f.status = 8) FROM jobs j WHERE j.tenant = $1 AND j.id < $2 AND j.id >= $3 ORDER BY j.id DESC LIMIT $4")
 	ownRowJobs = driver.New("jobs with a live row, newest first", "",
-		"SELECT l.job_id FROM job_live l WHERE l.job_id < $1 AND l.job_id >= $2 ORDER BY l.job_id DESC LIMIT $3")
+		"SELECT l.job_id, 1 FROM job_live l WHERE l.job_id < $1 AND l.job_id >= $2 ORDER BY l.job_id DESC LIMIT $3")
 
 	nodeTotals = driver.New("count a job's tasks by node", "", "SELECT t.node, count(*) FROM tasks t WHERE t.job_id = $1 AND t.idx >= 0 GROUP BY t.node")
 	nodeLive   = driver.New("count a job's live tasks by node", "",
@@ -64,16 +77,25 @@ var liveTables = []string{"task_pending", "task_ready", "task_queued", "task_run
 
 // liveJobs names the jobs that have a row in a table, newest first. A job may
 // have thousands there: the scan skips from job to job.
-var liveJobs = func() (texts []*driver.Text) {
+var liveJobs = liveTexts("jobs in %s, newest first", func(table string) string {
+	next := "(SELECT q.job_id FROM " + table + " q WHERE q.job_id < "
+	tail := " ORDER BY q.job_id DESC LIMIT 1)"
+	return "WITH RECURSIVE d(id, n) AS (SELECT " + next + "$1" + tail + ", 1 UNION ALL SELECT " + next + "d.id" + tail + ", d.n + 1 FROM d WHERE d.id >= $2 AND d.n < $3)" +
+		" SELECT d.id, 1 FROM d WHERE d.id >= $2 ORDER BY d.id DESC"
+})
+
+// claimedJobs tells of rows, newest jobs first, which stand for a whole job that
+// was claimed once.
+var claimedJobs = liveTexts("claimed jobs of one task in %s, newest first", func(table string) string {
+	return "SELECT q.job_id, CASE WHEN q.lease_version > 0 AND q.events > 0 THEN 1 ELSE 0 END FROM " + table + " q WHERE q.job_id < $1 AND q.job_id >= $2 ORDER BY q.job_id DESC LIMIT $3"
+})
+
+func liveTexts(name string, text func(table string) string) (texts []*driver.Text) {
 	for _, table := range liveTables {
-		next := "(SELECT q.job_id FROM " + table + " q WHERE q.job_id < "
-		tail := " ORDER BY q.job_id DESC LIMIT 1)"
-		texts = append(texts, driver.New("jobs in "+table+", newest first", "",
-			"WITH RECURSIVE d(id, n) AS (SELECT "+next+"$1"+tail+", 1 UNION ALL SELECT "+next+"d.id"+tail+", d.n + 1 FROM d WHERE d.id >= $2 AND d.n < $3)"+
-				" SELECT d.id FROM d WHERE d.id >= $2 ORDER BY d.id DESC"))
+		texts = append(texts, driver.New(fmt.Sprintf(name, table), "", text(table)))
 	}
 	return texts
-}()
+}
 
 func scanJob(r driver.Row) (j JobRow, err error) {
 	err = r.Scan((*[16]byte)(&j.ID), &j.Tenant, &j.Pipeline, &j.Kind, (*int16)(&j.Class), &j.Creator, &j.Labels, &j.Trace, (*int64)(&j.DueAt), (*int64)(&j.ExpiresAt), (*int64)(&j.CreatedAt))
@@ -96,29 +118,64 @@ func TenantJobs(tenant int32, s Span, rows *[]JobRow) Stmt {
 	return Stmt{Text: tenantJobs, Args: []any{tenant, [16]byte(s.Below), [16]byte(s.From), int64(s.N)}, Scan: into(rows, scanJob)}
 }
 
-func scanJobID(r driver.Row) (id drover.JobID, err error) {
-	err = r.Scan((*[16]byte)(&id))
-	return id, err
+// Found is what a look down a list of jobs found: those that may match, newest
+// first. Of jobs below Last it says nothing where it is full.
+type Found struct {
+	IDs  []drover.JobID
+	Last drover.JobID // that was looked at
+	Seen int          // how many rows were
+	Full bool         // there may be more
 }
 
-// BadJobs names jobs of a tenant that have a run with this status, not
-// SUCCEEDED, newest first; one with several such runs more than once.
-func BadJobs(tenant int32, status drover.Status, s Span, ids *[]drover.JobID) Stmt {
-	return Stmt{Text: badJobs, Args: []any{tenant, int16(status), [16]byte(s.Below), [16]byte(s.From), int64(s.N)}, Scan: into(ids, scanJobID)}
+func (f *Found) by(text *driver.Text, n int, args ...any) Stmt {
+	return Stmt{Text: text, Args: args, Scan: func(r driver.Row) error {
+		var id drover.JobID
+		var hits int64
+		if err := r.Scan((*[16]byte)(&id), &hits); err != nil {
+			return err
+		}
+		if f.Last, f.Seen = id, f.Seen+1; hits > 0 {
+			f.IDs = append(f.IDs, id)
+		}
+		f.Full = f.Seen >= n
+		return nil
+	}}
 }
 
-// LiveJobs names the live jobs of all tenants: a list for job_live and for each
-// table of live tasks, newest first, and what fills them in.
-func LiveJobs(s Span) (lists []*[]drover.JobID, stmts []Stmt) {
-	args := []any{[16]byte(s.Below), [16]byte(s.From), int64(s.N)}
-	add := func(text *driver.Text) {
-		ids := new([]drover.JobID)
-		lists = append(lists, ids)
-		stmts = append(stmts, Stmt{Text: text, Args: args, Scan: into(ids, scanJobID)})
+// JobsWith looks for jobs that may have one of the statuses: of the tenant those
+// that have ended, of any tenant those that are live. It returns a list for each
+// place they are found in, and what fills it in.
+func JobsWith(tenant int32, statuses []drover.Status, s Span) (lists []*Found, stmts []Stmt) {
+	has := map[drover.Status]bool{}
+	for _, st := range statuses {
+		has[st] = true
 	}
-	add(ownRowJobs)
-	for _, text := range liveJobs {
-		add(text)
+	add := func(text *driver.Text, n int, args ...any) {
+		f := &Found{}
+		lists = append(lists, f)
+		stmts = append(stmts, f.by(text, n, args...))
+	}
+	below, from := [16]byte(s.Below), [16]byte(s.From)
+	for _, st := range []drover.Status{drover.Failed, drover.Cancelled} {
+		if has[st] {
+			add(badJobs, s.N, tenant, below, from, int64(s.N), int16(st))
+		}
+	}
+	// Cheap looks at many rows of which few may match.
+	many := 20 * s.N
+	if has[drover.Succeeded] {
+		add(goodJobs, many, tenant, below, from, int64(many))
+	}
+	if !has[drover.Pending] && !has[drover.Running] {
+		return lists, stmts
+	}
+	add(ownRowJobs, s.N, below, from, int64(s.N))
+	texts, n := liveJobs, s.N
+	if !has[drover.Pending] {
+		texts, n = claimedJobs, many
+	}
+	for _, text := range texts {
+		add(text, n, below, from, int64(n))
 	}
 	return lists, stmts
 }
@@ -128,10 +185,24 @@ type LiveCount struct {
 	Job    drover.JobID
 	Status drover.Status
 	N      int64
+}
+
+// LiveMark is what the live rows of a job tell besides their number.
+type LiveMark struct {
+	Job drover.JobID
 	// Lease is the highest lease_version: above 0 one of them was claimed once.
 	Lease int32
 	// Events is the counter of a job its task's row stands for.
 	Events int32
+}
+
+// LiveMarks reads the marks of jobs, for each table their rows stand in. It
+// reads every row.
+func LiveMarks(ids []drover.JobID, marks *[]LiveMark) Stmt {
+	return Stmt{Text: liveMarks, Cols: []any{jobIDs(ids)}, Scan: into(marks, func(r driver.Row) (m LiveMark, err error) {
+		err = r.Scan((*[16]byte)(&m.Job), &m.Lease, &m.Events)
+		return m, err
+	})}
 }
 
 // JobStates reads what says how jobs stand: live rows, last runs, counts.
@@ -147,7 +218,7 @@ func JobStates(ids []drover.JobID, live *[]JobLive, final *[]JobFinal, counts *[
 		})},
 		{Text: liveCounts, Cols: cols, Scan: into(counts, func(r driver.Row) (c LiveCount, err error) {
 			var status int32
-			err = r.Scan((*[16]byte)(&c.Job), &status, &c.N, &c.Lease, &c.Events)
+			err = r.Scan((*[16]byte)(&c.Job), &status, &c.N)
 			c.Status = drover.Status(status)
 			return c, err
 		})},
