@@ -70,10 +70,8 @@ func (a *app) run(args []string) int {
 	if a.printed {
 		return exitOK
 	}
-	if err != nil && ctx.Err() != nil {
-		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-			err = cause
-		}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = context.Cause(ctx) // the signal
 	}
 	return a.report(err)
 }

@@ -243,3 +243,16 @@ func TestVersion(t *testing.T) {
 		t.Errorf("code %d\n%s", code, out)
 	}
 }
+
+func TestHealthcheckFindsItsOwnServer(t *testing.T) {
+	s := newShell(t)
+	srv := fakeServer(t, map[string]string{"GET /readyz": `"ok"`})
+	s.env["DROVER_HTTP_ADDR"] = strings.Replace(srv.Listener.Addr().String(), "127.0.0.1", "0.0.0.0", 1)
+	if _, errs, code := s.run("healthcheck"); code != 0 {
+		t.Errorf("code %d, %s", code, errs)
+	}
+	srv.Close()
+	if _, errs, code := s.run("healthcheck"); code != 1 || !strings.Contains(errs, "is not ready") {
+		t.Errorf("of a server that is gone: code %d, %q", code, errs)
+	}
+}

@@ -44,7 +44,7 @@ at the next start.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.state, "state", defaultState, "folder for everything it keeps")
-	f.StringVar(&o.addr, "addr", "127.0.0.1:8420", "address to listen on; port 0 takes a free one")
+	f.StringVar(&o.addr, "addr", defaultAddr, "address to listen on; port 0 takes a free one")
 	f.StringVar(&o.workdir, "workdir", ".", "where exec finds commands such as ./step.sh")
 	f.StringSliceVar(&o.queues, "queue", []string{"default", "cpu"}, "queues its workers serve")
 	f.IntVar(&o.slots, "slots", 0, "tasks its workers run at a time (default: the number of processors)")
@@ -92,9 +92,9 @@ func (a *app) dev(ctx context.Context, o devFlags) (err error) {
 	if err := makeFolder(artifacts); err != nil {
 		return err
 	}
-	db, err := store.Open(ctx, "sqlite:"+filepath.Join(o.state, "drover.db"), store.Options{Logger: log})
+	db, err := database{url: "sqlite:" + filepath.Join(o.state, "drover.db")}.open(ctx, store.Options{Logger: log})
 	if err != nil {
-		return fmt.Errorf("open %s: %w", filepath.Join(o.state, "drover.db"), err)
+		return err
 	}
 	defer closing(db, &err)
 	if _, err := db.Migrate(ctx, store.MigrateOptions{}); err != nil {

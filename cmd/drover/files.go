@@ -30,6 +30,16 @@ func (a *app) readFile(path string) ([]byte, error) {
 	return b, nil
 }
 
+// makePrivate makes an empty file that its owner alone may read, where there is
+// none: SQLite keeps the mode, and gives it to the files beside the database.
+func makePrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // closing closes c at the end of a func that returns err, and does not lose what
 // the close finds: a database that cannot be written to its end, say.
 func closing(c io.Closer, err *error) {

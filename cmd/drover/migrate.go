@@ -33,12 +33,24 @@ func (d *database) flags(a *app, cmd *cobra.Command) {
 	}
 }
 
+// file returns the file of a SQLite database.
+func (d database) file() (path string, ok bool) {
+	path, ok = strings.CutPrefix(d.url, "sqlite:")
+	path = strings.TrimPrefix(path, "//")
+	return path, ok && path != "" && !strings.HasPrefix(path, ":") && !strings.Contains(path, "?")
+}
+
 // open opens the database. It does not migrate.
 func (d database) open(ctx context.Context, o store.Options) (*store.DB, error) {
 	if d.url == "" {
 		return nil, usagef("which database? Set DROVER_DATABASE_URL or --database-url to sqlite:PATH or postgres://user:password@host/database")
 	}
 	o.Schema = d.schema
+	if path, ok := d.file(); ok {
+		if err := makePrivate(path); err != nil {
+			return nil, fmt.Errorf("make the database: %w", err)
+		}
+	}
 	db, err := store.Open(ctx, d.url, o)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", redacted(d.url), err)

@@ -4,9 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -203,8 +210,8 @@ func TestDevRunsJobs(t *testing.T) {
 	f.dev()
 	t.Logf("ready after %v", time.Since(began))
 
-	for _, name := range []string{"dev.json", "token", "drover.db", "lock"} {
-		if st, err := os.Stat(filepath.Join(f.path, ".drover", name)); err != nil || name != "drover.db" && st.Mode().Perm() != 0o600 {
+	for _, name := range []string{"dev.json", "token", "drover.db", "drover.db-wal", "lock"} {
+		if st, err := os.Stat(filepath.Join(f.path, ".drover", name)); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, mode %v; want 0600", name, err, st.Mode())
 		}
 	}
@@ -408,6 +415,27 @@ func TestSecondSignalStopsDevAtOnce(t *testing.T) {
 	}
 }
 
+// People who watch do not keep a server from stopping.
+func TestWatchersDoNotHoldDevUp(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	dev := f.dev("--no-exec", "--no-http")
+	job := submitExec(f, "true")
+	w := f.start("job", "watch", job)
+	if !w.lines.Scan() || !strings.Contains(w.lines.Text(), "job.accepted") {
+		t.Fatalf("watch begins with %q", w.lines.Text())
+	}
+	began := time.Now()
+	dev.signal(syscall.SIGTERM)
+	if code := dev.wait(t); code != 0 || time.Since(began) > 5*time.Second {
+		t.Errorf("dev ended with %d after %v, want 0 at once", code, time.Since(began))
+	}
+	w.signal(syscall.SIGINT)
+	if code := w.wait(t); code != exitInterrupted || !strings.Contains(w.errs.String(), job+" goes on") {
+		t.Errorf("watch ended with %d, %q; want 130", code, w.errs)
+	}
+}
+
 func TestOneDevToAStateFolder(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -571,6 +599,44 @@ func TestInsecureServerAnswersThisMachineOnly(t *testing.T) {
 	if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusMisdirectedRequest {
 		t.Errorf("a request that names another host: %d %s %v, want 421", res.StatusCode, b, err)
 	}
+}
+
+func TestServerSpeaksTLS(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, about, about, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	write(t, filepath.Join(f.path, "cert.pem"), cert)
+	write(t, filepath.Join(f.path, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})))
+	_, port, err := net.SplitHostPort(freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.start("server", "--http-addr", ":"+port, "--database-url", "sqlite:drover.db", "--auto-migrate", "--tls-cert", "cert.pem", "--tls-key", "key.pem")
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(cert))
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
+	defer c.CloseIdleConnections()
+	eventually(t, "the server does not answer over HTTP/2", func() bool {
+		res, err := c.Get("https://127.0.0.1:" + port + "/readyz")
+		if err != nil {
+			return false
+		}
+		res.Body.Close()
+		return res.StatusCode == http.StatusOK && res.ProtoMajor == 2
+	})
 }
 
 // freeAddress returns an address that nobody listens on at the moment.

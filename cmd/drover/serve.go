@@ -32,7 +32,6 @@ type service struct {
 	loops   *scheduler.Scheduler
 	ln      net.Listener
 	http    *http.Server
-	secure  bool // speaks TLS
 	drain   time.Duration
 }
 
@@ -68,9 +67,7 @@ func newService(ctx context.Context, cfg serviceConfig) (*service, error) {
 	}
 	s.http = api.Server(cfg.addr, h)
 	s.http.ErrorLog = slog.NewLogLogger(cfg.log.Handler(), slog.LevelDebug)
-	if cfg.tls != nil {
-		s.ln, s.secure = tls.NewListener(ln, cfg.tls), true
-	}
+	s.http.TLSConfig = cfg.tls
 	return s, nil
 }
 
@@ -85,7 +82,7 @@ func databaseOf(db *store.DB) string {
 // url is where the service answers.
 func (s *service) url() string {
 	scheme := "http"
-	if s.secure {
+	if s.http.TLSConfig != nil {
 		scheme = "https"
 	}
 	addr := s.ln.Addr().(*net.TCPAddr)
@@ -122,10 +119,16 @@ func (s *service) run(ctx context.Context, workers ...func(context.Context) erro
 	part("gateway", func() error { return s.gateway.Run(core) })
 	part("loops", func() error { return s.loops.Run(core) })
 	part("API", func() error {
-		if err := s.http.Serve(s.ln); !errors.Is(err, http.ErrServerClosed) {
-			return err
+		var err error
+		if s.http.TLSConfig != nil {
+			err = s.http.ServeTLS(s.ln, "", "") // the certificate is in TLSConfig; this sets HTTP/2 up
+		} else {
+			err = s.http.Serve(s.ln)
 		}
-		return nil
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return err
 	})
 	part("API", func() error {
 		<-core.Done()

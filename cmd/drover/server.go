@@ -45,7 +45,7 @@ SIGTERM and Ctrl-C let requests finish, a second signal ends it at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.addr, "http-addr", "127.0.0.1:8420", "address to listen on")
+	f.StringVar(&o.addr, "http-addr", defaultAddr, "address to listen on")
 	f.StringVar(&o.artifacts, "artifacts", "", "folder for artifacts, shared by all servers (default: artifacts beside a SQLite file; else uploads are refused)")
 	f.IntVar(&o.maxConns, "database-max-conns", 16, "connections to PostgreSQL at most")
 	f.BoolVar(&o.autoMigrate, "auto-migrate", false, "apply missing migrations at start")
@@ -94,15 +94,15 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 		if err != nil {
 			return usagef("--tls-cert, --tls-key: %v", err)
 		}
-		cfg.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+		cfg.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
 	db, err := o.database.open(ctx, store.Options{Logger: log, MaxConns: o.maxConns})
 	if err != nil {
 		return err
 	}
 	defer closing(db, &err)
-	if path, ok := strings.CutPrefix(o.database.url, "sqlite:"); ok && cfg.artifacts == "" && !strings.Contains(path, ":memory:") {
-		cfg.artifacts = filepath.Join(filepath.Dir(strings.TrimPrefix(path, "//")), "artifacts")
+	if path, ok := o.database.file(); ok && cfg.artifacts == "" {
+		cfg.artifacts = filepath.Join(filepath.Dir(path), "artifacts")
 	}
 	if cfg.artifacts != "" {
 		if err := makeFolder(cfg.artifacts); err != nil {

@@ -247,7 +247,10 @@ type devFile struct {
 	Token string `json:"token"`
 }
 
-const defaultState = ".drover"
+const (
+	defaultState = ".drover"
+	defaultAddr  = "127.0.0.1:8420"
+)
 
 func readDevFile(state string) (devFile, error) {
 	var d devFile
@@ -266,6 +269,8 @@ type target struct {
 	url, token         string
 	urlFrom, tokenFrom string
 }
+
+var errNoServer = errors.New(`no server is known; start one with "drover dev", or name one with --url, DROVER_URL or "drover context set"`)
 
 // target finds the server: flags, then the environment, then ./.drover/dev.json,
 // then the current context. A token goes to the server it belongs to: one from a
@@ -357,7 +362,7 @@ func (a *app) target() (target, error) {
 		t.token, t.tokenFrom = a.token, "--token"
 	}
 	if t.url == "" {
-		return t, errors.New(`no server is known; start one with "drover dev", or name one with --url, DROVER_URL or "drover context set"`)
+		return t, errNoServer
 	}
 	u, err := url.Parse(t.url)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"runtime/debug"
 
@@ -83,14 +86,36 @@ func (a *app) versionCommand() *cobra.Command {
 	return cmd
 }
 
+// ownAddress is where a server in this environment listens.
+func (a *app) ownAddress() (string, error) {
+	addr, err := a.lookup("DROVER_HTTP_ADDR")
+	if err != nil {
+		return "", err
+	}
+	host, port, err := net.SplitHostPort(cmp.Or(addr, defaultAddr))
+	if err != nil {
+		return "", usagef("DROVER_HTTP_ADDR: %v", err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port), nil
+}
+
 func (a *app) healthcheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
 		Short: "Return 0 when the server is ready, for Docker's HEALTHCHECK",
+		Long:  "Return 0 when the server is ready, and 1 when it is not. Where nothing says which, it is the one that DROVER_HTTP_ADDR, or the default address, names.",
 		Example: `  drover healthcheck
   drover healthcheck --url http://127.0.0.1:8420`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := a.target(); errors.Is(err, errNoServer) {
+				if a.url, err = a.ownAddress(); err != nil {
+					return err
+				}
+			}
 			c, err := a.connect()
 			if err != nil {
 				return err
