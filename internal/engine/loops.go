@@ -66,6 +66,11 @@ func (e *Engine) clearSession(ctx context.Context, id int64, released bool) (int
 			if err := tx.Pipe(ctx, store.TakeSession(id, takeAtOnce, &rows)); err != nil {
 				return err
 			}
+			if len(rows) < takeAtOnce {
+				if err := tx.Pipe(ctx, store.ClearedSession(id)); err != nil {
+					return err
+				}
+			}
 			var reports []*report
 			for _, t := range rows {
 				r := &report{task: t, Outcome: drover.Outcome{TaskID: t.ID, LeaseVersion: t.LeaseVersion, Status: outcomeLost}}

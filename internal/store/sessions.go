@@ -36,10 +36,12 @@ var (
 	renewSession = driver.New("renew session", "", "UPDATE sessions SET expires_at = $2, draining = $3 WHERE id = $1 AND ended = 0 AND expires_at > $4 RETURNING "+sessionCols)
 	endSession   = driver.New("end session", "", "UPDATE sessions SET ended = 1, expires_at = $2 WHERE id = $1 AND ended = 0")
 	reapSessions = driver.New("end expired sessions", "",
-		"UPDATE sessions SET ended = 1 WHERE ended = 0 AND id IN (SELECT id FROM sessions WHERE ended = 0 AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2 {for update skip locked}) RETURNING id")
-	liveSessions  = driver.New("read live sessions", "", "SELECT "+sessionCols+" FROM sessions WHERE ended = 0 ORDER BY id")
-	endedRunning  = driver.New("sessions ended that still hold", "", "SELECT DISTINCT r.session_id FROM task_running r JOIN sessions s ON s.id = r.session_id WHERE s.ended = 1 LIMIT $1")
-	cancelledHeld = driver.New("a session's cancelled leases", "",
+		"UPDATE sessions SET ended = 1 WHERE ended = 0 AND {pg:ctid = ANY(ARRAY(SELECT ctid FROM sessions WHERE ended = 0 AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2 FOR UPDATE SKIP LOCKED))}"+
+			"{lite:id IN (SELECT id FROM sessions WHERE ended = 0 AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2)} RETURNING id")
+	liveSessions   = driver.New("read live sessions", "", "SELECT "+sessionCols+" FROM sessions WHERE ended = 0 ORDER BY id")
+	endingSessions = driver.New("sessions to clear", "", "SELECT id FROM sessions WHERE ended = 1 ORDER BY id LIMIT $1")
+	clearedSession = driver.New("mark session cleared", "", "UPDATE sessions SET ended = 2 WHERE id = $1")
+	cancelledHeld  = driver.New("a session's cancelled leases", "",
 		"SELECT r.task_id, r.lease_version FROM task_running r JOIN job_holds h ON h.job_id = r.job_id AND h.kind = 2 WHERE r.session_id = $1 ORDER BY r.task_id")
 	queueNumbers = driver.New("find queues", "name text", "SELECT q.id, q.name FROM {rows} JOIN queues q ON q.name = {name}")
 )
@@ -95,10 +97,13 @@ func ReapSessions(now instant, n int, ids *[]int64) Stmt {
 	return Stmt{Text: reapSessions, Args: []any{int64(now), int64(n)}, Scan: into(ids, scanInt)}
 }
 
-// SessionsToClear names ended sessions that still hold tasks.
+// SessionsToClear names ended sessions whose tasks have not all been taken back.
 func SessionsToClear(n int, ids *[]int64) Stmt {
-	return Stmt{Text: endedRunning, Args: []any{int64(n)}, Scan: into(ids, scanInt)}
+	return Stmt{Text: endingSessions, Args: []any{int64(n)}, Scan: into(ids, scanInt)}
 }
+
+// ClearedSession records that an ended session holds nothing any more.
+func ClearedSession(id int64) Stmt { return Stmt{Text: clearedSession, Args: []any{id}} }
 
 func scanInt(r driver.Row) (v int64, err error) { err = r.Scan(&v); return v, err }
 

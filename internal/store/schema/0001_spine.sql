@@ -240,9 +240,10 @@ CREATE TABLE sessions (
   draining SMALLINT NOT NULL,
   started_at BIGINT NOT NULL,
   expires_at BIGINT NOT NULL,
-  ended SMALLINT NOT NULL -- its tasks are taken back; the row stays for history until cleaned
+  ended SMALLINT NOT NULL -- 1: no claims any more, its tasks are being taken back; 2: they have been. The row stays for history
 ) {session};
-CREATE INDEX sessions_live ON sessions (expires_at) WHERE ended = 0;
+CREATE INDEX sessions_live ON sessions (expires_at, id) WHERE ended = 0;
+CREATE INDEX sessions_ending ON sessions (id) WHERE ended = 1;
 
 CREATE TABLE idempotency (
   tenant INT NOT NULL,
