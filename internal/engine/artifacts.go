@@ -143,7 +143,7 @@ func (e *Engine) keep(ctx context.Context, r io.Reader) (sum []byte, size int64,
 	if err != nil {
 		return nil, 0, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	if err := root.MkdirAll(uploads, artifactFolder); err != nil {
 		return nil, 0, err
 	}
@@ -199,7 +199,7 @@ func syncFolder(root *os.Root, name string) error {
 
 // whileLive reads until its context ends.
 type whileLive struct {
-	ctx context.Context //nolint:containedctx // it lives as long as one call
+	ctx context.Context // of the one call it lives for
 	r   io.Reader
 }
 
@@ -288,7 +288,7 @@ func (e *Engine) OpenArtifact(ctx context.Context, c Caller, id drover.ArtifactI
 	if err != nil {
 		return nil, drover.Artifact{}, fmt.Errorf("open artifact: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	f, err := root.Open(bytesPath(row.SHA256))
 	if err != nil {
 		return nil, drover.Artifact{}, fmt.Errorf("open artifact %s: its bytes are missing: %w", id, err)
@@ -306,7 +306,7 @@ func (e *Engine) CleanArtifactsOnce(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("clean artifacts: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	total := 0
 	folders, err := fs.ReadDir(root.FS(), ".")
 	for _, d := range folders {

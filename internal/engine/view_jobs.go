@@ -370,6 +370,7 @@ func (s *jobState) add(n store.LiveCount) {
 		s.counts.RetryWait += k
 	case drover.Waiting:
 		s.counts.Waiting += k
+	default: // no live table holds it
 	}
 	s.n += n.N
 }

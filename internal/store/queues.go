@@ -1,25 +1,29 @@
 package store
 
 import (
+	"fmt"
+
 	"github.com/drover-dev/drover/internal/store/driver"
 )
 
 // MaxCount is where counts of tasks stop.
 const MaxCount = 100_000
 
+var oneMore = fmt.Sprintf(" LIMIT %d", MaxCount+1)
+
 // countQueue reads one row more than is counted. Rows of lane 0 stand
 // there because their job is paused: their age says nothing of the queue.
 func countQueue(table string) *driver.Text {
 	return driver.New("count "+table+" by queue", "id int",
 		"SELECT {id}, count(*), coalesce(min(CASE WHEN q.lane <> 0 THEN q.ready_at END), 0) FROM {rows} JOIN {pg:LATERAL} "+
-			"(SELECT x.lane, x.ready_at FROM "+table+" x WHERE x.queue = {id} ORDER BY x.queue, x.class, x.lane, x.due_at, x.task_id LIMIT 100001) q ON 1 = 1 {pg:GROUP BY 1}")
+			"(SELECT x.lane, x.ready_at FROM "+table+" x WHERE x.queue = {id} ORDER BY x.queue, x.class, x.lane, x.due_at, x.task_id"+oneMore+") q ON 1 = 1 {pg:GROUP BY 1}")
 }
 
 var (
 	queueReady   = countQueue("task_ready")
 	queueQueued  = countQueue("task_queued")
-	queueRunning = driver.New("count task_running by queue", "", "SELECT q.queue, count(*) FROM (SELECT x.queue FROM task_running x ORDER BY x.task_id LIMIT 100001) q GROUP BY q.queue")
-	queueDelayed = driver.New("count task_delayed by queue", "", "SELECT q.queue, count(*) FROM (SELECT x.queue FROM task_delayed x ORDER BY x.due_at, x.task_id LIMIT 100001) q GROUP BY q.queue")
+	queueRunning = driver.New("count task_running by queue", "", "SELECT q.queue, count(*) FROM (SELECT x.queue FROM task_running x ORDER BY x.task_id"+oneMore+") q GROUP BY q.queue")
+	queueDelayed = driver.New("count task_delayed by queue", "", "SELECT q.queue, count(*) FROM (SELECT x.queue FROM task_delayed x ORDER BY x.due_at, x.task_id"+oneMore+") q GROUP BY q.queue")
 	sessionLoads = driver.New("count a session's running", "id bigint", "SELECT r.session_id, count(*) FROM {rows} JOIN task_running r ON r.session_id = {id} GROUP BY r.session_id")
 )
 

@@ -24,12 +24,16 @@ const Env = "DROVER_TEST_POSTGRES"
 func Drivers(t testing.TB) []string {
 	t.Helper()
 	switch {
-	case os.Getenv(Env) != "":
+	case getenv(Env) != "":
 		return []string{"sqlite", "postgres"}
-	case os.Getenv("CI") == "true":
+	case getenv("CI") == "true":
 		t.Fatalf("%s is not set: in CI every test runs on PostgreSQL too", Env)
 	}
 	return []string{"sqlite"}
+}
+
+func getenv(name string) string {
+	return os.Getenv(name) //nolint:forbidigo // this package is for tests, which are told by the environment where to run
 }
 
 // Each runs f as a subtest on each database, empty and migrated.
@@ -67,7 +71,7 @@ func Place(t testing.TB, driver string) (url string, o store.Options) {
 	case "sqlite":
 		return "sqlite:" + filepath.Join(t.TempDir(), "drover.db"), o
 	case "postgres":
-		url = os.Getenv(Env)
+		url = getenv(Env)
 		if url == "" {
 			t.Fatalf("%s is not set", Env)
 		}
