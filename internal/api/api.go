@@ -193,15 +193,18 @@ type request struct {
 	*http.Request
 	route  *route
 	caller engine.Caller
-	secret string // of the caller's token
 	query  url.Values
 }
 
 type callerKey struct{}
 
-type authenticated struct {
-	caller engine.Caller
-	secret string
+type inProcessKey struct{}
+
+// As returns a context whose requests are the caller's, without a token. It is
+// for programs that hold the handler in their own process: a context does not
+// come over a wire.
+func As(ctx context.Context, c engine.Caller) context.Context {
+	return context.WithValue(ctx, inProcessKey{}, c)
 }
 
 // dispatch lets nobody past who does not say who he is, whatever he asks for,
@@ -213,7 +216,7 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 	t := a.routes[pattern]
 	if t == nil || !t.policy.public {
-		c, secret, err := a.authenticate(r)
+		c, err := a.authenticate(r)
 		if err != nil {
 			if drover.CodeOf(err) == drover.CodeUnauthenticated {
 				w.Header().Set("WWW-Authenticate", challenge(r))
@@ -221,7 +224,7 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request) {
 			a.refuse(w, r, err)
 			return
 		}
-		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, authenticated{c, secret}))
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	}
 	switch {
 	case t != nil:
@@ -279,24 +282,26 @@ func challenge(r *http.Request) string {
 
 // authenticate finds out who asks: the bearer of a token. Nothing else in a
 // request says so.
-func (a *API) authenticate(r *http.Request) (engine.Caller, string, error) {
+func (a *API) authenticate(r *http.Request) (engine.Caller, error) {
+	if c, ok := r.Context().Value(inProcessKey{}).(engine.Caller); ok {
+		return c, nil
+	}
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {
-		return engine.Caller{}, "", drover.Errorf(drover.CodeUnauthenticated, "send the header Authorization: Bearer drover_…; `drover token create` makes a token")
+		return engine.Caller{}, drover.Errorf(drover.CodeUnauthenticated, "send the header Authorization: Bearer drover_…; `drover token create` makes a token")
 	}
 	scheme, secret, _ := strings.Cut(given[0], " ")
 	if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") || !strings.HasPrefix(secret, "drover_") || len(secret) > 512 {
-		return engine.Caller{}, "", drover.Errorf(drover.CodeUnauthenticated, "the Authorization header is not one of the form Bearer drover_…")
+		return engine.Caller{}, drover.Errorf(drover.CodeUnauthenticated, "the Authorization header is not one of the form Bearer drover_…")
 	}
-	c, err := a.engine.Authenticate(r.Context(), secret)
-	return c, secret, err
+	return a.engine.Authenticate(r.Context(), secret)
 }
 
 // handle serves a route to a caller who is known, if he may.
 func (a *API) handle(t *route, w http.ResponseWriter, r *http.Request) {
-	who, _ := r.Context().Value(callerKey{}).(authenticated)
-	q := &request{Request: r, route: t, caller: who.caller, secret: who.secret}
-	err := t.policy.permit(who.caller)
+	c, _ := r.Context().Value(callerKey{}).(engine.Caller)
+	q := &request{Request: r, route: t, caller: c}
+	err := t.policy.permit(c)
 	if err == nil {
 		q.query, err = t.checkQuery(r)
 	}

@@ -97,7 +97,7 @@ func (a *API) streamEvents(w http.ResponseWriter, r *request, id drover.JobID, a
 			return nil
 		}
 		if time.Since(checked) >= a.Heartbeat {
-			if _, _, err := a.authenticate(r.Request); drover.CodeOf(err) == drover.CodeUnauthenticated {
+			if _, err := a.authenticate(r.Request); drover.CodeOf(err) == drover.CodeUnauthenticated {
 				return nil
 			}
 			checked = time.Now()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/internal/gateway"
 	"github.com/drover-dev/drover/protocol"
 )
 
@@ -103,21 +104,7 @@ func (a *API) settleLeases(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return a.reply(w, r, http.StatusOK, settleResponse(settled, leases, traceOf(r.Context())))
-}
-
-// settleResponse words the engine's answers.
-func settleResponse(settled []drover.Settled, leases []drover.Lease, trace string) protocol.SettleResponse {
-	out := protocol.SettleResponse{Results: make([]protocol.SettleResult, len(settled)), Leases: leases}
-	for i, s := range settled {
-		out.Results[i] = protocol.SettleResult{TaskID: s.TaskID, Status: s.Status}
-		if s.Err != nil {
-			p := protocol.FromError(s.Err)
-			p.TraceID = trace
-			out.Results[i].Error = p
-		}
-	}
-	return out
+	return a.reply(w, r, http.StatusOK, gateway.Answer(settled, leases, traceOf(r.Context())))
 }
 
 func (a *API) setProgress(w http.ResponseWriter, r *request) error {

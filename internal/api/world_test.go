@@ -111,17 +111,11 @@ func newWorld(t *testing.T, db *store.DB, tune ...func(*Config)) *world {
 			t.Error("a token is in the log")
 		}
 	})
-	for !w.running() {
-		time.Sleep(time.Millisecond)
+	if err := w.gate.Started(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	w.admin = w.token("default", "admin")
 	return w
-}
-
-// running reports whether the gateway takes calls.
-func (w *world) running() bool {
-	_, err := w.gate.Acquire(w.Context(), engine.Caller{}, drover.Acquire{})
-	return drover.CodeOf(err) != drover.CodeOverloaded
 }
 
 // token makes a token of a tenant.

@@ -129,12 +129,16 @@ func (b *batcher[K, In, Out]) withdraw(c *call[In, Out]) {
 	}
 }
 
+// Open lets calls in, which Run will carry out.
+func (b *batcher[K, In, Out]) Open() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open = true
+}
+
 // Run carries out batches on the given number of workers until ctx ends, then
 // what had been accepted by then, and returns. Calls after that are refused.
 func (b *batcher[K, In, Out]) Run(ctx context.Context, workers int) {
-	b.mu.Lock()
-	b.open = true
-	b.mu.Unlock()
 	defer context.AfterFunc(ctx, b.shut)()
 	var wg sync.WaitGroup
 	for range workers {

@@ -54,6 +54,7 @@ func one(int) int { return 0 }
 func (e *echo) run(t *testing.T, workers int) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
+	e.Open()
 	go func() { defer close(ended); e.Run(ctx, workers) }()
 	synctest.Wait()
 	return func() { cancel(); <-ended }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/protocol"
 )
 
 const (
@@ -53,6 +54,7 @@ type Gateway struct {
 	queues  queueHub
 	jobs    jobHub
 
+	serving  chan struct{} // closed when Run begins to serve
 	stopping chan struct{} // closed when Run's context ends
 	mu       sync.Mutex
 	started  bool                          // of mu
@@ -76,7 +78,7 @@ type submission struct {
 
 // New makes the gateway of an engine and sets the engine's hooks.
 func New(e *engine.Engine) *Gateway {
-	g := &Gateway{engine: e, stopping: make(chan struct{}), sessions: map[drover.SessionID][]string{},
+	g := &Gateway{engine: e, serving: make(chan struct{}), stopping: make(chan struct{}), sessions: map[drover.SessionID][]string{},
 		unannounced: map[string]struct{}{}, toAnnounce: make(chan struct{}, 1)}
 	g.submits = newBatcher(maxBatch, maxWaiting, writeLimit,
 		func(s submission) callerKey { return callerKey{s.caller.Tenant, s.caller.Actor, s.caller.System} },
@@ -104,6 +106,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	g.started = true
 	g.mu.Unlock()
+	g.submits.Open()
+	g.settles.Open()
+	close(g.serving)
 
 	var wg sync.WaitGroup
 	wg.Go(func() { g.submits.Run(ctx, submitters) })
@@ -172,15 +177,28 @@ func (g *Gateway) poll(ctx context.Context) {
 	}
 }
 
+// Started waits until Run serves.
+func (g *Gateway) Started(ctx context.Context) error {
+	select {
+	case <-g.serving:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 func (g *Gateway) running() bool {
 	select {
 	case <-g.stopping:
 		return false
 	default:
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.started
+	select {
+	case <-g.serving:
+		return true
+	default:
+		return false
+	}
 }
 
 // Woken tells the gateway that tasks became claimable in the queues. Run hears
@@ -293,6 +311,20 @@ func (g *Gateway) Settle(ctx context.Context, s engine.Settlement) ([]drover.Set
 		g.spread(r.Leases)
 	}
 	return r.Settled, r.Leases, r.Err
+}
+
+// Answer words what Settle returned as workers get to see it. trace goes into
+// the refusals; it may be empty.
+func Answer(settled []drover.Settled, leases []drover.Lease, trace string) protocol.SettleResponse {
+	out := protocol.SettleResponse{Results: make([]protocol.SettleResult, len(settled)), Leases: leases}
+	for i, s := range settled {
+		out.Results[i] = protocol.SettleResult{TaskID: s.TaskID, Status: s.Status}
+		if s.Err != nil {
+			out.Results[i].Error = protocol.FromError(s.Err)
+			out.Results[i].Error.TraceID = trace
+		}
+	}
+	return out
 }
 
 // settleBatch settles a batch. Where a settlement failed, rather than being
