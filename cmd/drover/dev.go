@@ -121,13 +121,16 @@ func (a *app) dev(ctx context.Context, o devFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	a.greet(o.state, s.url())
-	a.notify("READY=1")
-	context.AfterFunc(ctx, func() {
+	stopping := context.AfterFunc(ctx, func() {
 		a.notify("STOPPING=1")
 		a.note("drover: stopping: running tasks have %s; again to stop at once", length(o.drain))
 	})
-	return s.run(ctx, workers...)
+	defer stopping()
+	ready := func() {
+		a.greet(o.state, s.url())
+		a.notify("READY=1")
+	}
+	return s.run(ctx, ready, workers...)
 }
 
 // devTenant is the tenant of "drover dev".

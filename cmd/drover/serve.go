@@ -97,8 +97,9 @@ var errStopped = errors.New("stopped")
 
 // run serves until ctx ends. Then the workers in this process drain, and after
 // them the API: what was accepted is carried out, those that wait are sent away.
-// Each worker runs until its context ends and returns when it has drained.
-func (s *service) run(ctx context.Context, workers ...func(context.Context) error) error {
+// Ready is called once requests are answered. Each worker runs until its context
+// ends and returns when it has drained.
+func (s *service) run(ctx context.Context, ready func(), workers ...func(context.Context) error) error {
 	// The core outlives the workers, which report through it.
 	core, stopCore := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopCore(nil)
@@ -118,6 +119,9 @@ func (s *service) run(ctx context.Context, workers ...func(context.Context) erro
 	}
 	part("gateway", func() error { return s.gateway.Run(core) })
 	part("loops", func() error { return s.loops.Run(core) })
+	if err := s.gateway.Started(core); err != nil { // a part has failed
+		return errors.Join(inner.Wait(), s.ln.Close())
+	}
 	part("API", func() error {
 		var err error
 		if s.http.TLSConfig != nil {
@@ -141,6 +145,7 @@ func (s *service) run(ctx context.Context, workers ...func(context.Context) erro
 		return nil
 	})
 
+	ready()
 	outer, ctx := errgroup.WithContext(ctx)
 	for _, w := range workers {
 		outer.Go(func() error {

@@ -136,10 +136,13 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	log.InfoContext(ctx, "server ready", "url", s.url(), "database", redacted(o.database.url), "version", version)
-	a.notify("READY=1")
-	context.AfterFunc(ctx, func() { a.notify("STOPPING=1") })
-	if err := s.run(ctx); err != nil {
+	stopping := context.AfterFunc(ctx, func() { a.notify("STOPPING=1") })
+	defer stopping()
+	ready := func() {
+		log.InfoContext(ctx, "server ready", "url", s.url(), "database", redacted(o.database.url), "version", version)
+		a.notify("READY=1")
+	}
+	if err := s.run(ctx, ready); err != nil {
 		return err
 	}
 	log.InfoContext(ctx, "server stopped")

@@ -123,7 +123,8 @@ func (a *app) work(ctx context.Context, o workerFlags) error {
 	}
 	log.InfoContext(ctx, "worker started", "url", c.URL(), "queues", strings.Join(o.queues, ","), "exec", o.exec, "http", o.http)
 	a.notify("READY=1")
-	context.AfterFunc(ctx, func() { a.notify("STOPPING=1") })
+	stopping := context.AfterFunc(ctx, func() { a.notify("STOPPING=1") })
+	defer stopping()
 	if err := w.Run(ctx); err != nil {
 		return err
 	}
