@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -227,6 +228,11 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 			return usagef("--queue, --max-attempts and --task-timeout are for --kind jobs; a pipeline declares its own")
 		}
 		var err error
+		for _, s := range append([]string{j.Pipeline, j.Kind, j.Queue, j.IdempotencyKey}, labels...) {
+			if !utf8.ValidString(s) {
+				return usagef("%q is not UTF-8", s)
+			}
+		}
 		if j.Input, err = a.readInput("input", input); err != nil {
 			return err
 		}

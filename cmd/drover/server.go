@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -12,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/api"
 	"github.com/drover-dev/drover/internal/engine"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -125,12 +124,10 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 	}
 	cfg.db = db
 	if o.insecure {
-		wrap, revoke, err := openDoor(ctx, db, log)
-		if err != nil {
+		if cfg.wrap, err = openDoor(ctx, db); err != nil {
 			return err
 		}
-		defer revoke()
-		cfg.wrap = wrap
+		log.WarnContext(ctx, "requests without a token are an administrator's", "flag", "--insecure")
 	}
 	s, err := newService(ctx, cfg)
 	if err != nil {
@@ -150,21 +147,15 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 }
 
 // openDoor makes requests without a token those of an administrator of the
-// tenant "default": it lends them a token that it makes now and that revoke
-// ends. A request that names another host is refused, as a page in a browser of
-// this machine could send it (DNS rebinding).
-func openDoor(ctx context.Context, db *store.DB, log *slog.Logger) (wrap func(http.Handler) http.Handler, revoke func(), err error) {
-	e := engine.New(db, engine.Options{})
-	c, err := e.EnsureTenant(ctx, "default")
+// tenant "default". One that names another host is refused, as a page in a
+// browser of this machine could send it (DNS rebinding).
+func openDoor(ctx context.Context, db *store.DB) (func(http.Handler) http.Handler, error) {
+	c, err := engine.New(db, engine.Options{}).EnsureTenant(ctx, defaultTenant)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	t, err := e.CreateToken(ctx, c, drover.Token{Tenant: "default", Name: "insecure", Scopes: []string{"admin"}})
-	if err != nil {
-		return nil, nil, err
-	}
-	log.WarnContext(ctx, "requests without a token are an administrator's", "flag", "--insecure")
-	wrap = func(h http.Handler) http.Handler {
+	c.Actor, c.Scopes = "insecure", []string{"admin"}
+	return func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") == "" {
 				host := r.Host
@@ -175,16 +166,9 @@ func openDoor(ctx context.Context, db *store.DB, log *slog.Logger) (wrap func(ht
 					http.Error(w, "without a token, ask for localhost or 127.0.0.1", http.StatusMisdirectedRequest)
 					return
 				}
-				r.Header.Set("Authorization", "Bearer "+t.Secret)
+				r = r.WithContext(api.As(r.Context(), c))
 			}
 			h.ServeHTTP(w, r)
 		})
-	}
-	return wrap, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err := e.RevokeToken(ctx, c, t.ID); err != nil {
-			log.WarnContext(ctx, "token of --insecure is not revoked", "token", t.ID, "err", err)
-		}
 	}, nil
 }

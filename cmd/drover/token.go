@@ -21,6 +21,9 @@ func (a *app) tokenCommand() *cobra.Command {
 	return a.noun("token", "Make, list and revoke API tokens", true, a.tokenCreate(), a.tokenList(), a.tokenRevoke())
 }
 
+// defaultTenant is the one that an installation of one tenant has.
+const defaultTenant = "default"
+
 // scopes are what a token can permit.
 var scopes = []string{"jobs:read", "jobs:write", "workers:run", "pipelines:write", "tokens:admin", "admin"}
 
@@ -149,7 +152,7 @@ func tokenAtDatabase(ctx context.Context, where database, t protocol.NewToken) (
 	}
 	e := engine.New(db, engine.Options{})
 	if t.Tenant == "" {
-		t.Tenant = "default"
+		t.Tenant = defaultTenant
 	}
 	c, err := e.EnsureTenant(ctx, t.Tenant)
 	if err != nil {

@@ -66,7 +66,6 @@ type Scheduler struct {
 
 type running struct {
 	Loop
-	wake                       chan struct{} // holds one wake-up
 	steps, did, errors, panics atomic.Int64
 }
 
@@ -80,7 +79,7 @@ func New(log *slog.Logger, loops ...Loop) *Scheduler {
 		if l.Timeout == 0 {
 			l.Timeout = time.Minute
 		}
-		s.loops = append(s.loops, &running{Loop: l, wake: make(chan struct{}, 1)})
+		s.loops = append(s.loops, &running{Loop: l})
 	}
 	return s
 }
@@ -94,19 +93,6 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 	all.Wait()
 	return nil
-}
-
-// Wake makes the named loop take its next step now. It never blocks; wake-ups
-// that come before the step has begun count once.
-func (s *Scheduler) Wake(name string) {
-	for _, l := range s.loops {
-		if l.Name == name {
-			select {
-			case l.wake <- struct{}{}:
-			default:
-			}
-		}
-	}
 }
 
 // Stats returns every loop's counters by name.
@@ -126,8 +112,7 @@ func (s *Scheduler) run(ctx context.Context, l *running) {
 	pause := rand.N(l.Every)
 	failures, inRow := 0, 0
 	for {
-		// A failing loop ignores wake-ups: they must not cut its backoff short.
-		if !l.sleep(ctx, pause, failures == 0) {
+		if !sleep(ctx, pause) {
 			return
 		}
 		n, err := l.step(ctx, log)
@@ -173,24 +158,16 @@ func (l *running) step(ctx context.Context, log *slog.Logger) (n int, err error)
 	return l.Step(ctx)
 }
 
-// sleep waits for d, or for a wake-up where one is heeded; it reports false when ctx ended.
-func (l *running) sleep(ctx context.Context, d time.Duration, heed bool) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	wake := l.wake
-	if !heed {
-		wake = nil
-	}
+// sleep waits for d; it reports false when ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-t.C:
-	case <-wake:
+		return ctx.Err() == nil
 	}
-	return true
 }
 
 // jitter draws from 80 % to 120 % of d.

@@ -36,16 +36,13 @@ func (s *steps) step(context.Context) (int, error) {
 func did(n int) func() (int, error)       { return func() (int, error) { return n, nil } }
 func fails(err error) func() (int, error) { return func() (int, error) { return 0, err } }
 
-// bubble runs one loop for a time in a synctest bubble, calls during (may be nil)
-// while it runs, and returns the scheduler after it has stopped.
-func bubble(t *testing.T, l Loop, log *slog.Logger, length time.Duration, during func(*Scheduler)) *Scheduler {
+// bubble runs one loop for a time in a synctest bubble and returns the scheduler
+// after it has stopped.
+func bubble(t *testing.T, l Loop, log *slog.Logger, length time.Duration) *Scheduler {
 	s := New(log, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	if during != nil {
-		during(s)
-	}
 	time.Sleep(length)
 	cancel()
 	if err := <-done; err != nil {
@@ -58,7 +55,7 @@ func TestIdleLoopKeepsItsCadence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var rec steps
-		bubble(t, Loop{Name: "idle", Step: rec.step, Every: time.Second, Greedy: true}, nil, 100*time.Second, nil)
+		bubble(t, Loop{Name: "idle", Step: rec.step, Every: time.Second, Greedy: true}, nil, 100*time.Second)
 		if n := len(rec.at); n < 83 || n > 126 {
 			t.Fatalf("in 100 s: %d steps, want about 100", n)
 		}
@@ -76,7 +73,7 @@ func TestIdleLoopKeepsItsCadence(t *testing.T) {
 func TestGreedyLoopStepsAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := steps{script: []func() (int, error){did(5), did(5), did(1)}}
-		s := bubble(t, Loop{Name: "g", Step: rec.step, Every: time.Second, Greedy: true}, nil, 4*time.Second, nil)
+		s := bubble(t, Loop{Name: "g", Step: rec.step, Every: time.Second, Greedy: true}, nil, 4*time.Second)
 		if !rec.at[3].Equal(rec.at[0]) {
 			t.Errorf("step 4 came %v after the first, want at once", rec.at[3].Sub(rec.at[0]))
 		}
@@ -95,7 +92,7 @@ func TestGreedyLoopPausesAfterABurst(t *testing.T) {
 		for range 3 * burst {
 			rec.script = append(rec.script, did(1))
 		}
-		bubble(t, Loop{Name: "g", Step: rec.step, Every: time.Second, Greedy: true}, nil, 10*time.Second, nil)
+		bubble(t, Loop{Name: "g", Step: rec.step, Every: time.Second, Greedy: true}, nil, 10*time.Second)
 		if !rec.at[burst-1].Equal(rec.at[0]) {
 			t.Errorf("the burst was spread over %v", rec.at[burst-1].Sub(rec.at[0]))
 		}
@@ -108,7 +105,7 @@ func TestGreedyLoopPausesAfterABurst(t *testing.T) {
 func TestModestLoopPausesThoughItDidSomething(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := steps{script: []func() (int, error){did(2), did(2), did(2)}}
-		bubble(t, Loop{Name: "vacuum", Step: rec.step, Every: 2 * time.Second}, nil, 10*time.Second, nil)
+		bubble(t, Loop{Name: "vacuum", Step: rec.step, Every: 2 * time.Second}, nil, 10*time.Second)
 		if gap := rec.at[1].Sub(rec.at[0]); gap < 1600*time.Millisecond {
 			t.Errorf("pause = %v, want the cadence", gap)
 		}
@@ -123,7 +120,7 @@ func TestFailingLoopBacksOffAndRecovers(t *testing.T) {
 		}
 		var out bytes.Buffer
 		s := bubble(t, Loop{Name: "f", Step: rec.step, Every: 250 * time.Millisecond, Greedy: true},
-			slog.New(slog.NewTextHandler(&out, nil)), 5*time.Minute, nil)
+			slog.New(slog.NewTextHandler(&out, nil)), 5*time.Minute)
 		ceiling := 250 * time.Millisecond
 		for i := 1; i <= 12; i++ {
 			ceiling = min(2*ceiling, maxBackoff)
@@ -147,7 +144,7 @@ func TestPanicIsCountedLoggedAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := steps{script: []func() (int, error){func() (int, error) { panic("row without a job") }, did(1)}}
 		var out bytes.Buffer
-		s := bubble(t, Loop{Name: "p", Step: rec.step, Every: time.Second}, slog.New(slog.NewTextHandler(&out, nil)), 10*time.Second, nil)
+		s := bubble(t, Loop{Name: "p", Step: rec.step, Every: time.Second}, slog.New(slog.NewTextHandler(&out, nil)), 10*time.Second)
 		if len(rec.at) < 3 {
 			t.Fatalf("%d steps after a panic, want the loop to go on", len(rec.at))
 		}
@@ -162,37 +159,6 @@ func TestPanicIsCountedLoggedAndRetried(t *testing.T) {
 	})
 }
 
-func TestWakeCutsThePauseShort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var rec steps
-		bubble(t, Loop{Name: "w", Step: rec.step, Every: time.Hour}, nil, time.Second, func(s *Scheduler) {
-			synctest.Wait()
-			s.Wake("w")
-			s.Wake("w")
-			s.Wake("nobody")
-			synctest.Wait()
-		})
-		if n := len(rec.at); n == 0 || n > 2 {
-			t.Errorf("%d steps, want one or two", n)
-		}
-	})
-}
-
-func TestWakeDoesNotCutBackoffShort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rec := steps{script: []func() (int, error){fails(errors.New("away"))}}
-		bubble(t, Loop{Name: "w", Step: rec.step, Every: time.Hour}, nil, time.Second, func(s *Scheduler) {
-			s.Wake("w")
-			synctest.Wait()
-			s.Wake("w")
-			synctest.Wait()
-		})
-		if n := len(rec.at); n != 1 {
-			t.Errorf("%d steps, want the one that failed", n)
-		}
-	})
-}
-
 func TestRunWaitsForTheStepInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := false
@@ -201,7 +167,7 @@ func TestRunWaitsForTheStepInFlight(t *testing.T) {
 			time.Sleep(3 * time.Second) // rolling back takes a while
 			ended = true
 			return 0, ctx.Err()
-		}}, nil, 5*time.Second, nil)
+		}}, nil, 5*time.Second)
 		if !ended {
 			t.Error("Run returned before its step")
 		}
@@ -213,7 +179,7 @@ func TestStepThatHangsIsCutOff(t *testing.T) {
 		s := bubble(t, Loop{Name: "h", Every: time.Second, Timeout: 10 * time.Second, Step: func(ctx context.Context) (int, error) {
 			<-ctx.Done()
 			return 0, ctx.Err()
-		}}, nil, time.Minute, nil)
+		}}, nil, time.Minute)
 		if st := s.Stats()["h"]; st.Errors < 3 {
 			t.Errorf("stats = %+v, want each hanging step to end as an error", st)
 		}
