@@ -58,7 +58,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *transport) serve(w *answer, r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			if p != http.ErrAbortHandler {
+			if p != http.ErrAbortHandler { //nolint:errorlint // the value of a panic, as net/http compares it
 				panic(p) // the API recovers its own
 			}
 			err = io.ErrUnexpectedEOF

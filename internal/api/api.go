@@ -147,7 +147,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	defer func() {
 		if p := recover(); p != nil {
-			if p == http.ErrAbortHandler {
+			if p == http.ErrAbortHandler { //nolint:errorlint // the value of a panic, as net/http compares it
 				panic(p)
 			}
 			a.recovered(out, r, p, debug.Stack())

@@ -39,16 +39,6 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// get returns a member; nil when there is none.
-func (o object) get(key string) any {
-	for _, p := range o {
-		if p.key == key {
-			return p.value
-		}
-	}
-	return nil
-}
-
 func asJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

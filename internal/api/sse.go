@@ -78,7 +78,7 @@ func (a *API) streamEvents(w http.ResponseWriter, r *request, id drover.JobID, a
 	for {
 		events, err := feed.Next(r.Context(), a.Heartbeat)
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			if !gone(r.Context(), err) && !errors.Is(err, drover.ErrOverloaded) {

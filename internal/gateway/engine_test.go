@@ -1,0 +1,280 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/internal/store"
+	"github.com/drover-dev/drover/internal/store/storetest"
+)
+
+// running returns a gateway of a new engine on db, and a caller.
+func running(t *testing.T, db *store.DB) (*Gateway, engine.Caller) {
+	t.Helper()
+	e := engine.New(db, engine.Options{})
+	g := New(e)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	if err := g.Started(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	c, err := e.EnsureTenant(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, c
+}
+
+func session(t *testing.T, g *Gateway, c engine.Caller, queues ...string) drover.SessionID {
+	t.Helper()
+	s, err := g.OpenSession(t.Context(), c, drover.NewSession{Worker: "w", Queues: queues, Slots: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.ID
+}
+
+// acquired counts what a number of waiting acquires got.
+func acquired(t *testing.T, g *Gateway, c engine.Caller, workers int, wait time.Duration) (got func() int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	n := 0
+	for range workers {
+		id := session(t, g, c, "q")
+		wg.Go(func() {
+			leases, err := g.Acquire(t.Context(), c, drover.Acquire{Session: id, Max: 1, Number: 1, Wait: drover.Duration(wait)})
+			if err != nil {
+				t.Errorf("acquire: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			n += len(leases)
+		})
+	}
+	return func() int { wg.Wait(); return n }
+}
+
+// TestPollingAloneSuffices takes the hooks away: no sign ever comes.
+func TestPollingAloneSuffices(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		g, c := running(t, db)
+		g.engine.OnQueued, g.engine.OnEvents = nil, nil
+		got := acquired(t, g, c, 3, 20*time.Second)
+		time.Sleep(20 * time.Millisecond) // all wait, most likely; the test holds if they do not
+		start := time.Now()
+		var last drover.JobID
+		for range 3 {
+			s, err := g.Submit(t.Context(), c, drover.NewJob{Kind: "k", Queue: "q"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = s.JobID
+		}
+		if n := got(); n != 3 {
+			t.Errorf("%d leases, want 3", n)
+		}
+		if d := time.Since(start); d > 5*time.Second {
+			t.Errorf("three tasks were found after %s", d)
+		}
+		// One who waits for the job sees its end without a sign, too.
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() {
+			time.Sleep(20 * time.Millisecond)
+			if _, err := g.engine.Cancel(t.Context(), c, last, engine.Request{}); err != nil {
+				t.Errorf("cancel: %v", err)
+			}
+		})
+		feed, err := g.Follow(t.Context(), c, last, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer feed.Close()
+		events, err := feed.Next(t.Context(), 10*time.Second)
+		if err != nil || len(events) == 0 || events[0].Seq != 2 {
+			t.Errorf("events = %+v, %v", events, err)
+		}
+	})
+}
+
+// TestOneSignWakesAsManyAsThereIsWorkFor submits to a crowd that waits.
+func TestOneSignWakesAsManyAsThereIsWorkFor(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		g, c := running(t, db)
+		got := acquired(t, g, c, 20, 2*time.Second)
+		time.Sleep(50 * time.Millisecond) // all wait, most likely; the test holds if they do not
+		start := time.Now()
+		jobs := make([]drover.NewJob, 12)
+		for i := range jobs {
+			jobs[i] = drover.NewJob{Kind: "k", Queue: "q"}
+		}
+		if _, err := g.SubmitMany(t.Context(), c, jobs); err != nil {
+			t.Fatal(err)
+		}
+		if n := got(); n != 12 {
+			t.Errorf("%d leases, want 12", n)
+		}
+		if d := time.Since(start); d < 1500*time.Millisecond {
+			t.Errorf("those without work came back after %s, before their time", d)
+		}
+	})
+}
+
+func TestSubmitsOfOneMomentShareTransactions(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		g, c := running(t, db)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		ids := map[drover.JobID]bool{}
+		for i := range 200 {
+			wg.Go(func() {
+				j := drover.NewJob{Kind: "k", IdempotencyKey: fmt.Sprint("key ", i/2)} // each key twice
+				if i%10 == 9 {
+					j = drover.NewJob{Kind: "k", Pipeline: "p"}
+				}
+				s, err := g.Submit(t.Context(), c, j)
+				if j.Pipeline != "" {
+					if !errors.Is(err, drover.ErrInvalid) {
+						t.Errorf("a bad job among good ones: %v", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Errorf("submit %d: %v", i, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				ids[s.JobID] = true
+			})
+		}
+		wg.Wait()
+		if len(ids) != 100 {
+			t.Errorf("%d jobs, want 100", len(ids))
+		}
+	})
+}
+
+func TestSettlesOfManyAreAnsweredEach(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		g, c := running(t, db)
+		const n = 40
+		jobs := make([]drover.NewJob, 2*n) // some settles take another one
+		for i := range jobs {
+			jobs[i] = drover.NewJob{Kind: "k", Queue: "q"}
+		}
+		if _, err := g.SubmitMany(t.Context(), c, jobs); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range n {
+			id := session(t, g, c, "q")
+			leases, err := g.Acquire(t.Context(), c, drover.Acquire{Session: id, Max: 1, Number: 1})
+			if err != nil || len(leases) != 1 {
+				t.Fatalf("leases = %+v, %v", leases, err)
+			}
+			wg.Go(func() {
+				s := engine.Settlement{Caller: c, Session: id, Outcomes: []drover.Outcome{{TaskID: leases[0].TaskID, LeaseVersion: leases[0].LeaseVersion, Status: drover.OutcomeSucceeded}}}
+				switch i % 4 {
+				case 1:
+					s.Session = 1 << 40 // nobody's
+				case 2:
+					s.Outcomes[0].LeaseVersion += 5
+				case 3:
+					s.Acquire = &drover.Acquire{Session: id, Max: 1, Number: 2, Wait: drover.Duration(time.Hour)}
+				}
+				settled, _, err := g.Settle(t.Context(), s)
+				switch i % 4 {
+				case 1:
+					if drover.CodeOf(err) == "" {
+						t.Errorf("a session that is not there: %+v, %v", settled, err)
+					}
+				case 2:
+					if err != nil || settled[0].Err == nil || settled[0].Err.Code != drover.CodeLeaseLost {
+						t.Errorf("a stale outcome: %+v, %v", settled, err)
+					}
+				default:
+					if err != nil || settled[0].Status != drover.Succeeded {
+						t.Errorf("a good outcome: %+v, %v", settled, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestFeedEndsBehindTheFinalEvent(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		g, c := running(t, db)
+		s, err := g.Submit(t.Context(), c, drover.NewJob{Kind: "k", Queue: "q"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		feed, err := g.Follow(t.Context(), c, s.JobID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer feed.Close()
+		first, err := feed.Next(t.Context(), time.Second)
+		if err != nil || len(first) != 1 || first[0].Type != drover.JobAccepted {
+			t.Fatalf("first = %+v, %v", first, err)
+		}
+		if none, err := feed.Next(t.Context(), 10*time.Millisecond); err != nil || len(none) != 0 {
+			t.Errorf("with nothing new: %+v, %v", none, err)
+		}
+		id := session(t, g, c, "q")
+		l, err := g.Acquire(t.Context(), c, drover.Acquire{Session: id, Max: 1, Number: 1})
+		if err != nil || len(l) != 1 {
+			t.Fatalf("leases = %+v, %v", l, err)
+		}
+		if _, _, err := g.Settle(t.Context(), engine.Settlement{Caller: c, Session: id, Outcomes: []drover.Outcome{{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeSucceeded}}}); err != nil {
+			t.Fatal(err)
+		}
+		last := first[0].Seq
+		for {
+			events, err := feed.Next(t.Context(), 5*time.Second)
+			if err == io.EOF {
+				break
+			}
+			if err != nil || len(events) == 0 {
+				t.Fatalf("events = %+v, %v", events, err)
+			}
+			last = events[len(events)-1].Seq
+		}
+		again, err := g.Follow(t.Context(), c, s.JobID, last)
+		if err != nil || !again.Ended() {
+			t.Errorf("after the last event: %v", err)
+		} else {
+			again.Close()
+		}
+		if _, err := g.Follow(t.Context(), c, s.JobID, last+1); !errors.Is(err, drover.ErrInvalid) {
+			t.Errorf("after an event there is not: %v", err)
+		}
+		if _, err := g.Follow(t.Context(), engine.Caller{Tenant: c.Tenant + 1}, s.JobID, 0); !errors.Is(err, drover.ErrNotFound) {
+			t.Errorf("of another tenant: %v", err)
+		}
+		if j, err := g.WaitJob(t.Context(), c, s.JobID); err != nil || j.Status != drover.Succeeded {
+			t.Errorf("job = %+v, %v", j, err)
+		}
+	})
+}
