@@ -278,7 +278,10 @@ func (v *watchView) render(p *printer, width, height int) []string {
 	if rest := len(v.nodes) - len(shown); rest > 0 {
 		lines = append(lines, fmt.Sprintf("… and %d more nodes", rest))
 	}
-	return append(lines, v.foot(p))
+	if foot := v.foot(p); foot != "" {
+		lines = append(lines, foot)
+	}
+	return lines
 }
 
 // foot is the last line: the outcome, or how far the job is.
@@ -288,9 +291,9 @@ func (v *watchView) foot(p *printer) string {
 	case j.Status.Final():
 		return fmt.Sprintf("%s tasks, %s", doneOf(j.Tasks), p.paint(colourOf(j.Status), j.Status.String()))
 	case j.Progress != nil:
-		return doneOf(j.Tasks) + " tasks, " + clean(progressText(*j.Progress), true)
+		return clean(progressText(*j.Progress), true)
 	}
-	return doneOf(j.Tasks) + " tasks"
+	return ""
 }
 
 // rank orders nodes for a small screen: running, failed, begun, waiting, done.

@@ -62,7 +62,7 @@ decode    ✓
 extract   ▶  ████████░░░░░░░░░░░░       8/20  2 running, 1 retried, frame 10
 features  ✗  █░░░░░░░░░░░░░░░░░░░       1/20  1 failed
 manifest  ·
-9/42 tasks, 40 %, features: 8 of 20, about 6m00s left`
+40 %, features: 8 of 20, about 6m00s left`
 	if got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
