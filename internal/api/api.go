@@ -329,7 +329,7 @@ func (p policy) permit(c engine.Caller) error {
 	if p.public || p.token || slices.ContainsFunc(p.scopes, c.Has) {
 		return nil
 	}
-	return drover.Errorf(drover.CodeForbidden, "the token lacks the scope %s; make one with `drover token create --scopes %s`", p, p.scopes[0])
+	return drover.Errorf(drover.CodeForbidden, "the token lacks the scope %s; make one with `drover token create --name NAME --scope %s`", p, p.scopes[0])
 }
 
 // checkQuery refuses parameters that the route does not have, has once and got

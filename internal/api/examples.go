@@ -106,7 +106,7 @@ func examplePage[T any](item T) protocol.Page[T] { return protocol.Page[T]{Items
 var exampleProblems = map[drover.Code]*drover.Error{
 	drover.CodeValidation:        {Code: drover.CodeValidation, Detail: "the request body is not valid", Fields: []drover.FieldError{{Field: "pipline", Message: `is not known here; did you mean "pipeline"?`}}},
 	drover.CodeUnauthenticated:   drover.Errorf(drover.CodeUnauthenticated, "send the header Authorization: Bearer drover_…; `drover token create` makes a token"),
-	drover.CodeForbidden:         drover.Errorf(drover.CodeForbidden, "the token lacks the scope jobs:write; make one with `drover token create --scopes jobs:write`"),
+	drover.CodeForbidden:         drover.Errorf(drover.CodeForbidden, "the token lacks the scope jobs:write; make one with `drover token create --name NAME --scope jobs:write`"),
 	drover.CodeNotFound:          drover.Errorf(drover.CodeNotFound, "there is no job %s", exampleJobID),
 	drover.CodeInvalidTransition: drover.Errorf(drover.CodeInvalidTransition, "the job is SUCCEEDED, which is final"),
 	drover.CodeLeaseLost:         drover.Errorf(drover.CodeLeaseLost, "the lease with version 7 is lost; the task is at version 9"),

@@ -330,3 +330,38 @@ func TestRouteWithoutPolicyIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestDocsListEveryRoute holds the table in docs/api.md to the one in routes.go.
+func TestDocsListEveryRoute(t *testing.T) {
+	t.Parallel()
+	const file, from, to = "../../docs/api.md", "<!-- routes -->\n", "<!-- /routes -->\n"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, found := strings.Cut(string(text), from)
+	_, tail, closed := strings.Cut(rest, to)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the routes", file)
+	}
+	var b strings.Builder
+	b.WriteString("| route | does | scope |\n|---|---|---|\n")
+	for _, r := range table() {
+		scope := "`" + strings.Join(r.policy.scopes, "` or `") + "`"
+		switch {
+		case r.policy.public:
+			scope = "public"
+		case r.policy.token:
+			scope = "any token"
+		}
+		fmt.Fprintf(&b, "| `%s %s` | %s | %s |\n", r.method, r.path, r.summary, scope)
+	}
+	want := head + from + b.String() + to + tail
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(text) {
+		t.Errorf("%s does not list the routes there are; run go test ./internal/api -run TestDocs -update", file)
+	}
+}
