@@ -119,9 +119,10 @@ type Settled struct {
 // NewSession opens a worker session.
 type NewSession struct {
 	// Worker is a name people recognise, such as "gpu-3/4711".
-	Worker string            `json:"worker"`
-	Queues []string          `json:"queues"`
-	Kinds  []string          `json:"kinds,omitempty"` // handlers it has; empty says nothing
+	Worker string   `json:"worker"`
+	Queues []string `json:"queues"`
+	// Kinds are the handlers it has: it is given no other tasks. Empty takes every kind.
+	Kinds  []string          `json:"kinds,omitempty"`
 	Slots  int               `json:"slots"`
 	Labels map[string]string `json:"labels,omitempty"`
 	// Version is the worker program's version, for people.

@@ -343,7 +343,7 @@ func (e *Engine) cleanFolder(ctx context.Context, root *os.Root, folder string) 
 			return 0, err
 		}
 		sum, err := hex.DecodeString(f.Name())
-		if !info.Mode().IsRegular() || time.Since(info.ModTime()) < keepBytes || (folder != uploads && (err != nil || len(sum) != sha256.Size)) {
+		if !info.Mode().IsRegular() || e.db.Now().Sub(info.ModTime()) < keepBytes || (folder != uploads && (err != nil || len(sum) != sha256.Size)) {
 			continue
 		}
 		old = append(old, folder+"/"+f.Name())
@@ -362,7 +362,7 @@ func (e *Engine) cleanFolder(ctx context.Context, root *os.Root, folder string) 
 		if folder != uploads && used[string(sums[i])] {
 			continue
 		}
-		gone, err := removeOld(root, name)
+		gone, err := removeOld(root, name, e.db.Now())
 		if err != nil {
 			return n, err
 		}
@@ -375,7 +375,7 @@ func (e *Engine) cleanFolder(ctx context.Context, root *os.Root, folder string) 
 
 // removeOld removes a file that is old still. An upload of the same bytes may
 // have put a new one in its place since it was looked at: that is put back.
-func removeOld(root *os.Root, name string) (bool, error) {
+func removeOld(root *os.Root, name string, now time.Time) (bool, error) {
 	if err := root.MkdirAll(uploads, artifactFolder); err != nil {
 		return false, err
 	}
@@ -387,7 +387,7 @@ func removeOld(root *os.Root, name string) (bool, error) {
 		return false, err
 	}
 	info, err := root.Stat(aside)
-	if err == nil && time.Since(info.ModTime()) < keepBytes {
+	if err == nil && now.Sub(info.ModTime()) < keepBytes {
 		return false, root.Rename(aside, name)
 	}
 	if err == nil {

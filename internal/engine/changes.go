@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/lifecycle"
@@ -365,7 +366,7 @@ func cutAt(s string, n int) string {
 		return s
 	}
 	const mark = "… [cut]"
-	return clearText(s[:n-len(mark)]) + mark
+	return strings.ToValidUTF8(s[:n-len(mark)], "") + mark
 }
 
 func compareIDs[T ~[16]byte](a, b T) int {

@@ -80,12 +80,9 @@ func (e *Engine) claim(ctx context.Context, tx store.Tx, s store.SessionRow, a d
 // over the lanes within a class.
 func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, queue int32, n int, s store.SessionRow, number int64, now lifecycle.Instant) ([]store.Claimed, error) {
 	c := store.Claim{Queue: queue, Max: n, Session: s.ID, Acquire: number, AfterClass: -1, Cursor: e.lanes.get(queue), Now: now}
-	if s.Tenant != 0 {
-		lanes, err := store.TenantLanes(ctx, tx, queue, s.Tenant)
-		if err != nil || len(lanes) == 0 {
-			return nil, err
-		}
-		c.Lanes = lanes
+	var err error
+	if c.Lanes, err = store.LanesFor(ctx, tx, queue, s.Tenant, s.Kinds); err != nil || c.Lanes != nil && len(c.Lanes) == 0 {
+		return nil, err
 	}
 	var got []store.Claimed
 	take := func() (int, error) {

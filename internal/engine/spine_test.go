@@ -483,3 +483,22 @@ func TestIdempotentSubmit(t *testing.T) {
 		}
 	})
 }
+
+func TestWorkerGetsOnlyKindsItHas(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		id := w.submit(drover.NewJob{Kind: "mail"})
+		s, err := w.OpenSession(t.Context(), w.c, drover.NewSession{Worker: "exec only", Queues: []string{"default"}, Kinds: []string{"exec", "http"}, Slots: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l, err := w.Acquire(t.Context(), w.c, drover.Acquire{Session: s.ID, Max: 5, Number: 1}); err != nil || len(l) != 0 {
+			t.Fatalf("a worker without the kind got %+v, %v", l, err)
+		}
+		w.submit(drover.NewJob{Kind: "exec"})
+		if l, err := w.Acquire(t.Context(), w.c, drover.Acquire{Session: s.ID, Max: 5, Number: 2}); err != nil || len(l) != 1 || l[0].Kind != "exec" {
+			t.Fatalf("leases = %+v, %v", l, err)
+		}
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		w.want(id, drover.Succeeded)
+	})
+}

@@ -33,6 +33,7 @@ const (
 	DefaultQueue   = "default"
 	farFuture      = 10 * 365 * 24 * time.Hour
 	maxAttemptsTop = 1000
+	clockSlack     = 24 * time.Hour // between a client-made job id and the store's clock
 )
 
 var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
@@ -378,6 +379,9 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 	}
 	if !d.ExpiresAt.IsZero() && !d.DueAt.IsZero() && !d.ExpiresAt.After(d.DueAt) {
 		say("expires_at", "must be after due_at")
+	}
+	if at := drover.ID(d.ID).UnixMilli() * 1000; !d.ID.IsZero() && (at > int64(now.Add(clockSlack)) || at < int64(now.Add(-clockSlack))) {
+		say("job_id", "its time is more than a day from now; make it with the present time")
 	}
 	if d.trace = d.Traceparent; d.trace != "" && !traceparent.MatchString(d.trace) {
 		say("traceparent", "must be a W3C traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")

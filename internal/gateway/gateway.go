@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,8 +58,8 @@ type Gateway struct {
 	serving  chan struct{} // closed when Run begins to serve
 	stopping chan struct{} // closed when Run's context ends
 	mu       sync.Mutex
-	started  bool                          // of mu
-	sessions map[drover.SessionID][]string // of mu: the queues of sessions seen here
+	started  bool                       // of mu
+	sessions map[drover.SessionID]known // of mu: the queues of sessions seen here
 
 	unannounced map[string]struct{} // of mu: queues that other servers have not been told of
 	toAnnounce  chan struct{}       // holds one sign that there are such
@@ -78,7 +79,7 @@ type submission struct {
 
 // New makes the gateway of an engine and sets the engine's hooks.
 func New(e *engine.Engine) *Gateway {
-	g := &Gateway{engine: e, serving: make(chan struct{}), stopping: make(chan struct{}), sessions: map[drover.SessionID][]string{},
+	g := &Gateway{engine: e, serving: make(chan struct{}), stopping: make(chan struct{}), sessions: map[drover.SessionID]known{},
 		unannounced: map[string]struct{}{}, toAnnounce: make(chan struct{}, 1)}
 	g.submits = newBatcher(maxBatch, maxWaiting, writeLimit,
 		func(s submission) callerKey { return callerKey{s.caller.Tenant, s.caller.Actor, s.caller.System} },
@@ -350,18 +351,19 @@ func (g *Gateway) Acquire(ctx context.Context, c engine.Caller, a drover.Acquire
 	if wait <= 0 {
 		return g.acquire(ctx, c, a)
 	}
-	scope := c.Tenant
+	s, err := g.sessionOf(ctx, c, a.Session)
+	if err != nil {
+		return nil, err
+	}
+	as := scope{c.Tenant, s.kinds}
 	if c.System {
-		scope = everyTenant
+		as.tenant = everyTenant
 	}
 	queues := a.Queues
 	if len(queues) == 0 {
-		var err error
-		if queues, err = g.queuesOf(ctx, c, a.Session); err != nil {
-			return nil, err
-		}
+		queues = s.queues
 	}
-	w := g.queues.join(queues, scope)
+	w := g.queues.join(queues, as)
 	defer g.queues.leave(w)
 	for until := time.Now().Add(wait); ; {
 		leases, err := g.acquire(ctx, c, a)
@@ -438,29 +440,35 @@ func (g *Gateway) remember(sessions ...drover.Session) {
 		clear(g.sessions)
 	}
 	for _, s := range sessions {
-		g.sessions[s.ID] = s.Queues
+		g.sessions[s.ID] = known{s.Queues, strings.Join(slices.Sorted(slices.Values(s.Kinds)), "\n")}
 	}
 }
 
-// queuesOf returns the queues a session serves; the engine is asked when the
-// session was opened on another server.
-func (g *Gateway) queuesOf(ctx context.Context, c engine.Caller, id drover.SessionID) ([]string, error) {
-	known := func() ([]string, bool) {
+// known is what waiting must know of a session.
+type known struct {
+	queues []string
+	kinds  string // as in scope
+}
+
+// sessionOf returns what is known of a session; the engine is asked when it was
+// opened on another server.
+func (g *Gateway) sessionOf(ctx context.Context, c engine.Caller, id drover.SessionID) (known, error) {
+	find := func() (known, bool) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		q, ok := g.sessions[id]
-		return q, ok
+		s, ok := g.sessions[id]
+		return s, ok
 	}
-	if q, ok := known(); ok {
-		return q, nil
+	if s, ok := find(); ok {
+		return s, nil
 	}
 	sessions, err := g.engine.Sessions(ctx, c)
 	if err != nil {
-		return nil, err
+		return known{}, err
 	}
 	g.remember(sessions...)
-	q, _ := known() // one that does not exist waits nowhere; the engine will refuse it
-	return q, nil
+	s, _ := find() // one that does not exist waits nowhere; the engine will refuse it
+	return s, nil
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -5,13 +5,20 @@ import (
 	"sync"
 )
 
-// everyTenant is the scope of a waiter that serves the whole installation.
+// everyTenant is the tenant of a waiter that serves the whole installation.
 const everyTenant int32 = -1
 
-// spot is where an acquire waits: a queue, and whose tasks it may take.
+// scope is which tasks a waiter may take. Waiters of one scope can stand in for
+// each other; of each scope one is woken.
+type scope struct {
+	tenant int32
+	kinds  string // sorted, a line each; empty is every kind
+}
+
+// spot is where an acquire waits: a queue, and which tasks it may take there.
 type spot struct {
 	queue string
-	scope int32
+	scope scope
 }
 
 // queueHub knows which acquires wait on which queues, and wakes as few of them
@@ -19,7 +26,7 @@ type spot struct {
 // So a thousand idle workers cost one look per queue and second.
 type queueHub struct {
 	mu    sync.Mutex
-	lines map[string]map[int32]*list.List // of *waiter, the longest not woken first
+	lines map[string]map[scope]*list.List // of *waiter, the longest not woken first
 }
 
 // waiter is an acquire that waits.
@@ -30,23 +37,23 @@ type waiter struct {
 }
 
 // join makes the waiter known. It must be left again.
-func (h *queueHub) join(queues []string, scope int32) *waiter {
+func (h *queueHub) join(queues []string, as scope) *waiter {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := &waiter{wake: make(chan struct{}, 1)}
 	for _, q := range queues {
 		if h.lines == nil {
-			h.lines = map[string]map[int32]*list.List{}
+			h.lines = map[string]map[scope]*list.List{}
 		}
 		if h.lines[q] == nil {
-			h.lines[q] = map[int32]*list.List{}
+			h.lines[q] = map[scope]*list.List{}
 		}
-		l := h.lines[q][scope]
+		l := h.lines[q][as]
 		if l == nil {
 			l = list.New()
-			h.lines[q][scope] = l
+			h.lines[q][as] = l
 		}
-		w.spots = append(w.spots, spot{q, scope})
+		w.spots = append(w.spots, spot{q, as})
 		w.at = append(w.at, l.PushBack(w))
 	}
 	return w

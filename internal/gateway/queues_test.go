@@ -14,8 +14,8 @@ func signed(w *waiter) bool {
 func TestSignWakesTheLongestWaiting(t *testing.T) {
 	t.Parallel()
 	var h queueHub
-	a := h.join([]string{"cpu"}, everyTenant)
-	b := h.join([]string{"cpu", "gpu"}, everyTenant)
+	a := h.join([]string{"cpu"}, scope{tenant: everyTenant})
+	b := h.join([]string{"cpu", "gpu"}, scope{tenant: everyTenant})
 	h.woken([]string{"cpu"}, 1)
 	if !signed(a) || signed(b) {
 		t.Error("the first sign is not the first waiter's alone")
@@ -33,9 +33,9 @@ func TestSignWakesTheLongestWaiting(t *testing.T) {
 func TestSignReachesEveryScope(t *testing.T) {
 	t.Parallel()
 	var h queueHub
-	all := h.join([]string{"cpu"}, everyTenant)
-	one := h.join([]string{"cpu"}, 1)
-	two := h.join([]string{"cpu"}, 2)
+	all := h.join([]string{"cpu"}, scope{tenant: everyTenant})
+	one := h.join([]string{"cpu"}, scope{tenant: 1})
+	two := h.join([]string{"cpu"}, scope{tenant: 2})
 	h.woken([]string{"cpu"}, 1)
 	if !signed(all) || !signed(one) || !signed(two) {
 		t.Error("a waiter whose tenant may have the task was not woken")
@@ -45,8 +45,8 @@ func TestSignReachesEveryScope(t *testing.T) {
 func TestLeavingPassesTheSignOn(t *testing.T) {
 	t.Parallel()
 	var h queueHub
-	a := h.join([]string{"cpu"}, everyTenant)
-	b := h.join([]string{"cpu"}, everyTenant)
+	a := h.join([]string{"cpu"}, scope{tenant: everyTenant})
+	b := h.join([]string{"cpu"}, scope{tenant: everyTenant})
 	h.woken([]string{"cpu"}, 1)
 	h.leave(a)
 	if !signed(b) {
@@ -62,7 +62,7 @@ func TestLeavingPassesTheSignOn(t *testing.T) {
 func TestPollGoesRound(t *testing.T) {
 	t.Parallel()
 	var h queueHub
-	ws := []*waiter{h.join([]string{"cpu"}, 1), h.join([]string{"cpu"}, 1), h.join([]string{"cpu"}, 1)}
+	ws := []*waiter{h.join([]string{"cpu"}, scope{tenant: 1}), h.join([]string{"cpu"}, scope{tenant: 1}), h.join([]string{"cpu"}, scope{tenant: 1})}
 	for round := range 2 {
 		for i := range ws {
 			h.all()
@@ -71,6 +71,20 @@ func TestPollGoesRound(t *testing.T) {
 					t.Errorf("round %d, look %d: waiter %d woken = %v", round, i, k, got)
 				}
 			}
+		}
+	}
+}
+
+func TestWorkersOfOtherKindsAreWokenToo(t *testing.T) {
+	var h queueHub
+	mail := h.join([]string{"default"}, scope{tenant: 1, kinds: "mail"})
+	exec := h.join([]string{"default"}, scope{tenant: 1, kinds: "exec"})
+	h.woken([]string{"default"}, 1)
+	for name, w := range map[string]*waiter{"mail": mail, "exec": exec} {
+		select {
+		case <-w.wake:
+		default:
+			t.Errorf("the worker of kind %s was not woken: the task may be one only it can run", name)
 		}
 	}
 }

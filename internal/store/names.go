@@ -20,6 +20,8 @@ var (
 	queueNames   = driver.New("read queues", "", "SELECT id, name FROM queues ORDER BY id")
 	tenantNames  = driver.New("read tenants", "", "SELECT id, name FROM tenants ORDER BY id")
 	tenantLanes  = driver.New("lanes of a tenant", "", "SELECT id FROM lanes WHERE queue = $1 AND tenant = $2 ORDER BY id")
+	kindLanes    = driver.New("lanes of kinds", "kind text", "SELECT l.id FROM {rows} JOIN lanes l ON l.queue = $1 AND l.tenant = $2 AND l.kind = {kind}")
+	anyKindLanes = driver.New("lanes of kinds of every tenant", "kind text", "SELECT l.id FROM {rows} JOIN lanes l ON l.queue = $1 AND l.kind = {kind}")
 	pipelineNum  = driver.New("find pipeline", "", "SELECT id FROM pipelines WHERE tenant = $1 AND name = $2 AND ($3 = 0 OR version = $3) ORDER BY version DESC LIMIT 1")
 	pipelineByID = driver.New("read pipeline", "", "SELECT tenant, name, version, definition FROM pipelines WHERE id = $1")
 )
@@ -77,10 +79,22 @@ func TenantNames(ctx context.Context, tx Tx) (map[int32]string, error) {
 	return nameMap(ctx, tx, tenantNames)
 }
 
-// TenantLanes returns the lanes of a tenant in a queue.
-func TenantLanes(ctx context.Context, tx Tx, queue, tenant int32) (lanes []int32, err error) {
-	err = tx.Pipe(ctx, Stmt{Text: tenantLanes, Args: []any{queue, tenant}, Scan: into(&lanes, func(r driver.Row) (id int32, err error) { err = r.Scan(&id); return id, err })})
-	return lanes, err
+// LanesFor returns the lanes of a queue that a worker serves: those of its
+// tenant, of every tenant when that is 0, and of the kinds it has handlers for,
+// of every kind when it names none. nil is every lane.
+func LanesFor(ctx context.Context, tx Tx, queue, tenant int32, kinds []string) (lanes []int32, err error) {
+	s := Stmt{Text: tenantLanes, Args: []any{queue, tenant}}
+	switch {
+	case len(kinds) == 0 && tenant == 0:
+		return nil, nil
+	case len(kinds) > 0 && tenant == 0:
+		s = Stmt{Text: anyKindLanes, Cols: []any{kinds}, Args: []any{queue}}
+	case len(kinds) > 0:
+		s = Stmt{Text: kindLanes, Cols: []any{kinds}, Args: []any{queue, tenant}}
+	}
+	lanes = []int32{}
+	s.Scan = into(&lanes, func(r driver.Row) (id int32, err error) { err = r.Scan(&id); return id, err })
+	return lanes, tx.Pipe(ctx, s)
 }
 
 // PipelineNumber returns the number of a pipeline version, the newest when
