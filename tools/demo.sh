@@ -74,10 +74,11 @@ finish() {
 	fi
 	stop "$worker"
 	stop "$server"
+	[[ $status -ne 130 ]] || say "Stopped. \"make demo\" goes on where this left off."
 	exit "$status"
 }
 trap finish EXIT
-trap 'echo; say "Stopped. \"make demo\" goes on where this left off."; exit 130' INT
+trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 # start COMMAND…: in a process group of its own, so that Ctrl-C reaches this
 # script only, which then stops everything in order.
@@ -156,11 +157,9 @@ watch=
 if [[ $status -ne 0 ]]; then
 	cli job logs "$job" >"$work/$job.log" 2>&1 || true
 	say >&2
-	cli job get "$job" >&2 || true
-	say >&2
-	say "The job did not succeed. What its tasks wrote is in $work/$job.log, Drover's own log is $work/drover.log," >&2
-	say "the worker's $work/worker.log. When the cause is mended: FRESH=1 make demo. Or, with bin/drover dev running," >&2
-	say "look at its tasks (bin/drover task list --job $job) and replay one (bin/drover task replay TASK)." >&2
+	say "What the job's tasks wrote is in $work/$job.log; Drover's own log is $work/drover.log, the worker's $work/worker.log." >&2
+	say "When the cause is mended, run it again, with FRESH=1 if the file is the same. Or, with bin/drover dev running, look at the" >&2
+	say "tasks (bin/drover task list --job $job) and replay the one that failed (bin/drover task replay TASK)." >&2
 	exit "$status"
 fi
 
