@@ -216,11 +216,13 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 	})
 }
 
-// TestFiftyRequestsWithOneKeyMakeOneJob is the burst of one key at one moment.
+// TestFiftyRequestsWithOneKeyMakeOneJob is the burst of one key at one moment,
+// on three servers.
 func TestFiftyRequestsWithOneKeyMakeOneJob(t *testing.T) {
 	onEach(t, func(w *world) {
 		t := w.T
 		const n = 50
+		servers := []*world{w, newWorld(t, w.db), newWorld(t, w.db)}
 		var wg sync.WaitGroup
 		answers := make([]protocol.SubmitResponse, n)
 		fresh := make([]bool, n)
@@ -233,7 +235,7 @@ func TestFiftyRequestsWithOneKeyMakeOneJob(t *testing.T) {
 				if i%2 == 0 { // half of them say it in the body
 					headers, body = nil, `{"kind":"a","input":{"n":1},"idempotency_key":"burst"}`
 				}
-				r := w.do("POST", "/v1/jobs", w.admin, body, headers...)
+				r := servers[i%len(servers)].do("POST", "/v1/jobs", w.admin, body, headers...)
 				if r.status != 202 || json.Unmarshal(r.body, &answers[i]) != nil {
 					t.Errorf("answered %d: %s", r.status, r.body)
 				}

@@ -67,14 +67,14 @@ func at(v any, keys ...string) any {
 	return v
 }
 
-func members1(v any) map[string]any { m, _ := v.(map[string]any); return m }
-func list1(v any) []any             { l, _ := v.([]any); return l }
+func asMap(v any) map[string]any { m, _ := v.(map[string]any); return m }
+func asList(v any) []any         { l, _ := v.([]any); return l }
 
 // breaks lists what a client of before may miss or not satisfy in after.
 func breaks(before, after map[string]any) (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	for path, item := range members1(before["paths"]) {
-		for method, op := range members1(item) {
+	for path, item := range asMap(before["paths"]) {
+		for method, op := range asMap(item) {
 			now := at(after, "paths", path, method)
 			where := strings.ToUpper(method) + " " + path
 			if now == nil {
@@ -85,11 +85,11 @@ func breaks(before, after map[string]any) (out []string) {
 				say("%s has another operationId", where)
 			}
 			had := map[string]bool{}
-			for _, p := range list1(at(op, "parameters")) {
+			for _, p := range asList(at(op, "parameters")) {
 				had[fmt.Sprint(at(p, "in"), " ", at(p, "name"))] = true
 			}
 			has := map[string]bool{}
-			for _, p := range list1(at(now, "parameters")) {
+			for _, p := range asList(at(now, "parameters")) {
 				key := fmt.Sprint(at(p, "in"), " ", at(p, "name"))
 				has[key] = true
 				if at(p, "required") == true && !had[key] {
@@ -101,24 +101,24 @@ func breaks(before, after map[string]any) (out []string) {
 					say("%s lost the parameter %s", where, key)
 				}
 			}
-			for status, r := range members1(at(op, "responses")) {
+			for status, r := range asMap(at(op, "responses")) {
 				if status[0] == '2' && at(now, "responses", status) == nil {
 					say("%s does not answer %s any more", where, status)
 				}
-				for media := range members1(at(r, "content")) {
+				for media := range asMap(at(r, "content")) {
 					if at(now, "responses", status) != nil && at(now, "responses", status, "content", media) == nil {
 						say("%s %s does not answer in %s any more", where, status, media)
 					}
 				}
 			}
-			for media := range members1(at(op, "requestBody", "content")) {
+			for media := range asMap(at(op, "requestBody", "content")) {
 				if at(now, "requestBody", "content", media) == nil {
 					say("%s does not take %s any more", where, media)
 				}
 			}
 		}
 	}
-	for name, schema := range members1(at(before, "components", "schemas")) {
+	for name, schema := range asMap(at(before, "components", "schemas")) {
 		now := at(after, "components", "schemas", name)
 		if now == nil {
 			say("schema %s is gone", name)
@@ -136,23 +136,23 @@ func breaksSchema(where string, before, after any, say func(string, ...any)) {
 			say("%s has another %s", where, k)
 		}
 	}
-	for _, v := range list1(at(before, "enum")) {
-		if !slices.Contains(list1(at(after, "enum")), v) {
+	for _, v := range asList(at(before, "enum")) {
+		if !slices.Contains(asList(at(after, "enum")), v) {
 			say("%s lost the value %v", where, v)
 		}
 	}
 	closed := at(after, "additionalProperties") == false // a type of requests only
-	for _, v := range list1(at(after, "required")) {
-		if closed && !slices.Contains(list1(at(before, "required")), v) {
+	for _, v := range asList(at(after, "required")) {
+		if closed && !slices.Contains(asList(at(before, "required")), v) {
 			say("%s needs the member %v now", where, v)
 		}
 	}
-	for _, v := range list1(at(before, "required")) {
-		if !closed && !slices.Contains(list1(at(after, "required")), v) {
+	for _, v := range asList(at(before, "required")) {
+		if !closed && !slices.Contains(asList(at(after, "required")), v) {
 			say("%s does not always have the member %v any more", where, v)
 		}
 	}
-	for name, p := range members1(at(before, "properties")) {
+	for name, p := range asMap(at(before, "properties")) {
 		now := at(after, "properties", name)
 		if now == nil {
 			say("%s lost the member %s", where, name)
@@ -172,23 +172,23 @@ func TestBreakingChangesAreFound(t *testing.T) {
 		change func(doc map[string]any)
 		want   string
 	}{
-		{func(d map[string]any) { delete(members1(d["paths"]), "/v1/jobs") }, "GET /v1/jobs is gone"},
+		{func(d map[string]any) { delete(asMap(d["paths"]), "/v1/jobs") }, "GET /v1/jobs is gone"},
 		{func(d map[string]any) {
-			delete(members1(at(d, "components", "schemas", "Job", "properties")), "labels")
+			delete(asMap(at(d, "components", "schemas", "Job", "properties")), "labels")
 		}, "Job lost the member labels"},
 		{func(d map[string]any) {
-			s := members1(at(d, "components", "schemas", "Status"))
-			s["enum"] = list1(s["enum"])[1:]
+			s := asMap(at(d, "components", "schemas", "Status"))
+			s["enum"] = asList(s["enum"])[1:]
 		}, "Status lost the value PENDING"},
 		{func(d map[string]any) {
-			s := members1(at(d, "components", "schemas", "NewJob"))
+			s := asMap(at(d, "components", "schemas", "NewJob"))
 			s["required"] = []any{"input"}
 		}, "NewJob needs the member input now"},
 		{func(d map[string]any) {
-			op := members1(at(d, "paths", "/v1/jobs", "get"))
-			op["parameters"] = list1(op["parameters"])[1:]
+			op := asMap(at(d, "paths", "/v1/jobs", "get"))
+			op["parameters"] = asList(op["parameters"])[1:]
 		}, "GET /v1/jobs lost the parameter query status"},
-		{func(d map[string]any) { delete(members1(at(d, "paths", "/v1/jobs", "post", "responses")), "202") }, "POST /v1/jobs does not answer 202 any more"},
+		{func(d map[string]any) { delete(asMap(at(d, "paths", "/v1/jobs", "post", "responses")), "202") }, "POST /v1/jobs does not answer 202 any more"},
 	} {
 		after := parsed(t, text)
 		c.change(after)
@@ -231,8 +231,8 @@ func TestOpenAPIDescribesEveryOperationWhole(t *testing.T) {
 	doc := parsed(t, describe(table(), "").json)
 	ids := map[string]bool{}
 	n := 0
-	for path, item := range members1(doc["paths"]) {
-		for method, op := range members1(item) {
+	for path, item := range asMap(doc["paths"]) {
+		for method, op := range asMap(item) {
 			n++
 			where := strings.ToUpper(method) + " " + path
 			id, _ := at(op, "operationId").(string)
@@ -248,22 +248,22 @@ func TestOpenAPIDescribesEveryOperationWhole(t *testing.T) {
 			if at(op, "security") == nil {
 				t.Errorf("%s does not say who may call it", where)
 			}
-			public := len(list1(at(op, "security"))) == 0
+			public := len(asList(at(op, "security"))) == 0
 			examples, codes := 0, 0
-			for status, r := range members1(at(op, "responses")) {
-				for _, c := range members1(at(r, "content")) {
-					examples += len(members1(at(c, "examples")))
+			for status, r := range asMap(at(op, "responses")) {
+				for _, c := range asMap(at(r, "content")) {
+					examples += len(asMap(at(c, "examples")))
 				}
 				if status >= "4" && status != "default" {
-					codes += len(list1(at(r, "x-problem-codes")))
+					codes += len(asList(at(r, "x-problem-codes")))
 				}
 			}
 			if !public && (codes < 5 || examples == 0) {
 				t.Errorf("%s has %d problem codes and %d examples", where, codes, examples)
 			}
 			if b := at(op, "requestBody"); b != nil {
-				for media, c := range members1(at(b, "content")) {
-					if len(members1(at(c, "examples"))) == 0 {
+				for media, c := range asMap(at(b, "content")) {
+					if len(asMap(at(c, "examples"))) == 0 {
 						t.Errorf("%s: no example of the body in %s", where, media)
 					}
 				}

@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 // world is a server on a database of its own, and the tokens of two tenants.
 type world struct {
 	*testing.T
+	db     *store.DB
 	engine *engine.Engine
 	gate   *gateway.Gateway
 	api    *API
@@ -81,7 +82,7 @@ func onEach(t *testing.T, f func(w *world), tune ...func(*Config)) {
 
 func newWorld(t *testing.T, db *store.DB, tune ...func(*Config)) *world {
 	t.Helper()
-	w := &world{T: t, log: &journal{}, covered: map[string]bool{}}
+	w := &world{T: t, db: db, log: &journal{}, covered: map[string]bool{}}
 	w.engine = engine.New(db, engine.Options{Artifacts: t.TempDir()})
 	w.gate = gateway.New(w.engine)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -255,7 +256,7 @@ func (w *world) conforms(req *http.Request, r *reply) {
 		return
 	}
 	if r.status >= 400 {
-		codes := list1(at(described, "x-problem-codes"))
+		codes := asList(at(described, "x-problem-codes"))
 		if media != protocol.MediaProblem {
 			return
 		}
