@@ -4,10 +4,13 @@ VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo u
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+# The tests that hold printed documents to the code; with -update they print them.
+DOCS        = ./internal/lifecycle ./internal/api ./cmd/drover -run 'Docs|Descriptions|OpenAPI'
+
 export CGO_ENABLED ?= 0
 GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 
-.PHONY: help build demo test check lint golangci docs clean
+.PHONY: help build demo test check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -33,9 +36,13 @@ lint: ## staticcheck
 golangci: ## golangci-lint with .golangci.yml (its first run compiles it: some minutes)
 	go run $(GOLANGCI) run ./...
 
+docs-check:
+	go test $(DOCS)
+	go test ./internal/arch
+
 docs: ## write the documents that are printed from code anew
-	go test ./... -run 'TestDocs' -update
-	@git --no-pager diff --stat -- docs
+	go test $(DOCS) -update
+	@git --no-pager diff --stat
 
 clean: ## bin/ (the demo's state is ./.drover; FRESH=1 make demo throws it away)
 	rm -rf bin

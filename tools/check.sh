@@ -28,3 +28,6 @@ go mod tidy -diff || {
 	echo "go.mod or go.sum is not tidy; run go mod tidy" >&2
 	exit 1
 }
+
+step "documents printed from code, arrows between packages"
+make -s docs-check
