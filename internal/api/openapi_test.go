@@ -21,9 +21,9 @@ var breakIt = flag.Bool("break", false, "with -update: accept a change that brea
 
 const golden = "testdata/openapi.json"
 
-// TestOpenAPIBreaksNoClient compares the document with the one committed. An
+// TestDocsOpenAPIBreaksNoClient compares the document with the one committed. An
 // update of that refuses what takes something away from clients.
-func TestOpenAPIBreaksNoClient(t *testing.T) {
+func TestDocsOpenAPIBreaksNoClient(t *testing.T) {
 	t.Parallel()
 	now := describe(table(), "").json
 	before, err := os.ReadFile(golden)
@@ -45,7 +45,7 @@ func TestOpenAPIBreaksNoClient(t *testing.T) {
 			t.Fatal(err)
 		}
 	case !bytes.Equal(before, now):
-		t.Errorf("%s is not the document of the routes now; run go test ./internal/api -run 'Descriptions|OpenAPI' -update and read the change", golden)
+		t.Errorf("%s is not the document of the routes now; run go test ./internal/api -run TestDocs -update and read the change", golden)
 	}
 }
 

@@ -36,9 +36,9 @@ var words = map[reflect.Type]object{
 	reflect.TypeFor[drover.Duration]():   {{"type", "string"}, {"pattern", `^([0-9]+(\.[0-9]+)?(h|m|s|ms|us|µs|ns))+$|^0$`}, {"examples", []any{"90s", "1h30m"}}},
 	reflect.TypeFor[drover.Status]():     {{"type", "string"}, {"enum", statusNames()}},
 	reflect.TypeFor[time.Time]():         timeSchema,
-	reflect.TypeFor[drover.Code]():       {{"type", "string"}, {"enum", enums["Code"]}},
-	reflect.TypeFor[drover.EventType]():  {{"type", "string"}, {"enum", enums["EventType"]}},
-	reflect.TypeFor[drover.ErrorClass](): {{"type", "string"}, {"enum", enums["ErrorClass"]}},
+	reflect.TypeFor[drover.Code]():       enumSchema("Code"),
+	reflect.TypeFor[drover.EventType]():  enumSchema("EventType"),
+	reflect.TypeFor[drover.ErrorClass](): enumSchema("ErrorClass"),
 }
 
 // narrower are members whose strings are of a closed list that their Go type does not tell.
@@ -50,6 +50,8 @@ var narrower = map[string]object{
 	"LogLine.level":   {{"type", "string"}, {"enum", []any{"debug", "info", "warn", "error", "stdout", "stderr"}}},
 	"Progress.ratio":  {{"type", "number"}, {"minimum", 0}, {"maximum", 1}},
 }
+
+func enumSchema(name string) object { return object{{"type", "string"}, {"enum", enums[name]}} }
 
 func idSchema(prefix string) object {
 	return object{{"type", "string"}, {"pattern", "^" + prefix + "[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$"}, {"examples", []any{prefix + exampleID(1).String()}}}
