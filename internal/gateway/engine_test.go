@@ -278,3 +278,37 @@ func TestFeedEndsBehindTheFinalEvent(t *testing.T) {
 		}
 	})
 }
+
+// TestSignReachesTheWorkerThatHasTheKind lets one with another kind wait longer.
+func TestSignReachesTheWorkerThatHasTheKind(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		g, c := running(t, db)
+		var wg sync.WaitGroup
+		wait := func(kind string, want int) {
+			s, err := g.OpenSession(t.Context(), c, drover.NewSession{Worker: "w", Queues: []string{"q"}, Slots: 1, Kinds: []string{kind}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			wg.Go(func() {
+				got, err := g.Acquire(t.Context(), c, drover.Acquire{Session: s.ID, Max: 1, Number: 1, Wait: drover.Duration(2 * time.Second)})
+				if err != nil || len(got) != want {
+					t.Errorf("worker with %s: %+v, %v", kind, got, err)
+				}
+				if d := time.Since(start); want == 1 && d > time.Second {
+					t.Errorf("the worker with %s was woken after %s", kind, d)
+				}
+			})
+		}
+		for range 5 {
+			wait("other", 0)
+		}
+		wait("k", 1)
+		time.Sleep(50 * time.Millisecond) // all wait, most likely; the test holds if they do not
+		if _, err := g.Submit(t.Context(), c, drover.NewJob{Kind: "k", Queue: "q"}); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+	})
+}

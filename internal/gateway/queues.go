@@ -22,7 +22,8 @@ type spot struct {
 }
 
 // queueHub knows which acquires wait on which queues, and wakes as few of them
-// as will do: one for each sign of work, and two more by each that found some.
+// as will do: one of each scope for each sign of work, and two more by each that
+// found some.
 // So a thousand idle workers cost one look per queue and second.
 type queueHub struct {
 	mu    sync.Mutex

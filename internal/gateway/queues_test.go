@@ -36,9 +36,10 @@ func TestSignReachesEveryScope(t *testing.T) {
 	all := h.join([]string{"cpu"}, scope{tenant: everyTenant})
 	one := h.join([]string{"cpu"}, scope{tenant: 1})
 	two := h.join([]string{"cpu"}, scope{tenant: 2})
+	exec := h.join([]string{"cpu"}, scope{tenant: 2, kinds: "exec"})
 	h.woken([]string{"cpu"}, 1)
-	if !signed(all) || !signed(one) || !signed(two) {
-		t.Error("a waiter whose tenant may have the task was not woken")
+	if !signed(all) || !signed(one) || !signed(two) || !signed(exec) {
+		t.Error("a waiter that may take the task was not woken")
 	}
 }
 
