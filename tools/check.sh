@@ -24,7 +24,7 @@ step "vet"
 go vet ./...
 
 step "go.mod"
-go mod tidy -diff || {
+go mod tidy -diff >/dev/null || {
 	echo "go.mod or go.sum is not tidy; run go mod tidy" >&2
 	exit 1
 }
