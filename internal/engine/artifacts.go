@@ -325,8 +325,8 @@ func (e *Engine) CleanArtifactsOnce(ctx context.Context) (int, error) {
 	return total, nil
 }
 
-// cleanFolder removes old files of a folder that no artifact has. The age is by
-// the machine's clock, as the files' times are.
+// cleanFolder removes old files of a folder that no artifact has. Their age is by the
+// store's clock: beside keepBytes the difference to the file system's is small.
 func (e *Engine) cleanFolder(ctx context.Context, root *os.Root, folder string) (int, error) {
 	files, err := fs.ReadDir(root.FS(), folder)
 	if err != nil {

@@ -225,7 +225,7 @@ func TestBytesWithoutArtifactAreCleaned(t *testing.T) {
 		if n := must[int](t)(s.CleanArtifactsOnce(ctx)); n != 0 {
 			t.Errorf("removed %d that are young", n)
 		}
-		old := time.Now().Add(-keepBytes - time.Hour)
+		old := s.now.Add(-keepBytes - time.Hour)
 		for _, f := range s.files(t) {
 			if err := os.Chtimes(f, old, old); err != nil {
 				t.Fatal(err)
