@@ -100,7 +100,7 @@ func (e *Error) Error() string {
 // Is reports whether target is an Error of the same code.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
-	return ok && t.Code == e.Code && t.Detail == "" && len(t.Fields) == 0
+	return ok && e != nil && t.Code == e.Code && t.Detail == "" && len(t.Fields) == 0
 }
 
 // CodeOf returns the code of the first Error in err's chain, or "".

@@ -213,11 +213,11 @@ func (g *graph) expand(ctx context.Context, tx store.Tx, e *Engine, now lifecycl
 		for idx := range n {
 			t := old.task
 			t.ID, t.Index = drover.TaskID(e.db.NewID()), int32(idx)
+			t.Waits, t.Since = lifecycle.Waits{}, now // an element is as old as the expansion
 			row := g.record(t, nil)
 			if i == 0 {
 				row.Input = items[idx]
 			}
-			row.CreatedAt = now
 			g.x = append(g.x, row)
 			g.add(t)
 		}
