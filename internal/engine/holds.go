@@ -205,7 +205,7 @@ func (e *Engine) sweepPass(ctx context.Context, id drover.JobID) (n int, err err
 	err = e.db.Write(ctx, func(tx store.Tx) error {
 		x, n = e.changes(e.now()), 0
 		var holds []store.Hold
-		if err := tx.Pipe(ctx, store.ReadHolds([]drover.JobID{id}, &holds)); err != nil {
+		if err := tx.Pipe(ctx, store.LockHolds(id, &holds)); err != nil {
 			return err
 		}
 		byKind := map[store.HoldKind]store.Hold{}

@@ -126,7 +126,7 @@ func heldJobs(ctx context.Context, tx store.Tx, tasks []lifecycle.Task) (map[dro
 		jobs = append(jobs, t.Job)
 	}
 	var holds []store.Hold
-	if err := tx.Pipe(ctx, store.ReadHolds(uniqueSorted(jobs), &holds)); err != nil {
+	if err := tx.Pipe(ctx, store.ShareHolds(uniqueSorted(jobs), &holds)); err != nil {
 		return nil, err
 	}
 	held := map[drover.JobID]bool{}

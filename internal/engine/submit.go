@@ -68,7 +68,7 @@ func (e *Engine) Submit(ctx context.Context, c Caller, jobs []drover.NewJob) ([]
 
 func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now lifecycle.Instant, out []drover.Submitted) error {
 	var x *changes
-	err := e.db.Write(ctx, func(tx store.Tx) error {
+	write := func(tx store.Tx) error {
 		x = e.changes(now)
 		for _, d := range drafts {
 			if d.made {
@@ -81,7 +81,11 @@ func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now life
 			}
 		}
 		return e.accept(ctx, tx, c, drafts, x, out)
-	})
+	}
+	err := e.db.Write(ctx, write)
+	for try := 0; errors.Is(err, store.ErrUnique) && try < 3; try++ { // another server took a job_id since it was looked for
+		err = e.db.Write(ctx, write)
+	}
 	switch {
 	case err == nil:
 		e.after(ctx, x)
@@ -106,8 +110,12 @@ func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now life
 	}
 	for _, g := range groups {
 		if len(g) > 0 {
+			// What is stored is stored: a later failure is told of its own jobs alone.
 			if err := e.submit(ctx, c, g, now, out); err != nil {
-				return err
+				e.log.ErrorContext(ctx, "jobs of a split request not stored", "count", len(g), "err", err)
+				for _, d := range g {
+					out[d.at] = drover.Submitted{Err: drover.Errorf(drover.CodeOverloaded, "this job could not be stored now; send it again with the same key or job_id")}
+				}
 			}
 		}
 	}

@@ -14,7 +14,7 @@ func clean(name, table, key, where string) *driver.Text {
 var cleanTexts = map[string]*driver.Text{
 	"idempotency": clean("clean idempotency keys", "idempotency", "tenant, key", "created_at < $1 AND NOT EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = idempotency.job_id)"),
 	"operations":  clean("clean operations", "operations", "tenant, request_id", "created_at < $1"),
-	"artifacts":   clean("clean staged artifacts", "artifacts", "id", "visible = 0 AND created_at < $1"),
+	"artifacts":   clean("clean staged artifacts", "artifacts", "id", "visible = 0 AND created_at < $1 AND NOT EXISTS (SELECT 1 FROM task_running r WHERE r.task_id = artifacts.task_id AND r.lease_version = artifacts.lease_version)"),
 	"progress":    clean("clean progress", "task_progress", "task_id", "at < $1 AND NOT EXISTS (SELECT 1 FROM task_running r WHERE r.task_id = task_progress.task_id)"),
 }
 

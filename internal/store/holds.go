@@ -38,7 +38,8 @@ var (
 	insertHolds = driver.New("insert holds", "job_id uuid, kind smallint, cause smallint, at bigint, actor text, reason text, swept smallint",
 		"INSERT INTO job_holds (job_id, kind, cause, at, actor, reason, swept) SELECT {job_id}, {kind}, {cause}, {at}, {actor}, {reason}, {swept} {from} WHERE true ON CONFLICT DO NOTHING")
 	holdCols    = "job_id, kind, cause, at, actor, reason, swept"
-	readHolds   = driver.New("read holds", "id uuid", "SELECT "+qualify("h", holdCols)+" FROM {rows} JOIN job_holds h ON h.job_id = {id}")
+	shareHolds  = driver.New("share holds", "id uuid", "SELECT "+qualify("h", holdCols)+" FROM {rows} JOIN job_holds h ON h.job_id = {id} {for share of h}")
+	lockHolds   = driver.New("lock holds", "id uuid", "SELECT "+qualify("h", holdCols)+" FROM {rows} JOIN job_holds h ON h.job_id = {id} {for update of h}")
 	sweepHolds  = driver.New("read holds to sweep", "", "SELECT "+holdCols+" FROM job_holds WHERE kind = 2 OR swept = 0 ORDER BY job_id, kind LIMIT $1")
 	sweptHold   = driver.New("mark hold swept", "", "UPDATE job_holds SET swept = 1 WHERE job_id = $1 AND kind = $2")
 	deleteHold  = driver.New("delete hold", "", "DELETE FROM job_holds WHERE job_id = $1 AND kind = $2")
@@ -64,9 +65,16 @@ func scanHold(r driver.Row) (h Hold, err error) {
 	return h, err
 }
 
-// ReadHolds reads the holds of jobs.
-func ReadHolds(jobs []drover.JobID, rows *[]Hold) Stmt {
-	return Stmt{Text: readHolds, Cols: []any{jobIDs(jobs)}, Scan: into(rows, scanHold)}
+// ShareHolds reads the holds of jobs and keeps them until the transaction ends:
+// whoever acts on a hold commits before it is gone, and the sweep that follows
+// its end finds what was done.
+func ShareHolds(jobs []drover.JobID, rows *[]Hold) Stmt {
+	return Stmt{Text: shareHolds, Cols: []any{jobIDs(jobs)}, Scan: into(rows, scanHold)}
+}
+
+// LockHolds reads the holds of a job for a sweep, which may change them.
+func LockHolds(job drover.JobID, rows *[]Hold) Stmt {
+	return Stmt{Text: lockHolds, Cols: []any{jobIDs([]drover.JobID{job})}, Scan: into(rows, scanHold)}
 }
 
 // HoldsToSweep reads holds whose jobs may still have rows to move.

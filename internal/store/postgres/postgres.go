@@ -100,10 +100,16 @@ func (db *DB) once(ctx context.Context, opts pgx.TxOptions, fn func(driver.Tx) e
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
+	open := true
+	defer func() {
+		if open { // also when fn panics: the connection must go back to the pool
+			rollback(ctx, tx)
+		}
+	}()
 	if err := fn(Wrap(tx)); err != nil {
-		rollback(ctx, tx)
 		return err
 	}
+	open = false
 	// The commit must not be cut off by the caller: a context that ends during
 	// it gives an error although the transaction may be committed.
 	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
