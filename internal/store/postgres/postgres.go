@@ -340,7 +340,12 @@ func (db *DB) listenOnce(ctx context.Context, fn func(string), up func()) error 
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			return errors.New("no message for 30 s; connecting anew") // pgx closes a connection whose wait was cut off
+			pctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			err := c.Ping(pctx)
+			cancel()
+			if err != nil {
+				return fmt.Errorf("no message for 30 s and no answer: %w", err)
+			}
 		default:
 			return err
 		}
