@@ -203,13 +203,13 @@ func (g *graph) expand(ctx context.Context, tx store.Tx, e *Engine, now lifecycl
 		return err
 	}
 	g.grew = true
-	g.grown += int32(len(exp.Maps) * (n - 1))
 	for i, m := range exp.Maps {
 		old := g.rows[dag.Key{Node: m, Index: dag.Unexpanded}]
 		if old == nil || old.gone {
-			continue // swept
+			continue // swept, or it has expanded before
 		}
 		old.gone = true
+		g.grown += int32(n - 1)
 		for idx := range n {
 			t := old.task
 			t.ID, t.Index = drover.TaskID(e.db.NewID()), int32(idx)

@@ -253,6 +253,9 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 		}
 		return 0, tx.Pipe(ctx, store.DeleteHold(id, store.HoldCancel)) // of a job that has ended
 	}
+	if j.Cancelling == 0 {
+		return 0, store.ErrRetry // the hold was of a run that has ended since
+	}
 	if len(rows) == 0 {
 		return 0, nil
 	}

@@ -99,10 +99,16 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 			return err
 		}
 	}
+	j.Graph++ // a settle that has looked for its children looks again
 	x.event(j, drover.TaskReplayed, id, replayData(c, r, target))
 	var plan *compiled
 	if head.Pipeline != 0 {
 		if plan, err = e.plan(ctx, tx, head.Pipeline); err != nil {
+			return err
+		}
+	}
+	if plan != nil && target.Status == drover.Succeeded {
+		if err := childrenEnded(plan, tasks, target); err != nil {
 			return err
 		}
 	}
@@ -179,6 +185,19 @@ func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target life
 	}
 	slices.SortFunc(out, func(a, b lifecycle.Task) int { return compareIDs(a.ID, b.ID) })
 	return out
+}
+
+// childrenEnded refuses the replay of a task that succeeded while a task that
+// counted its success still waits: it would be counted twice.
+func childrenEnded(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target lifecycle.Task) error {
+	for _, k := range plan.Children(keyOf(&target)) {
+		for _, t := range tasks {
+			if t.Status == drover.Pending && t.Node == k.Node && (k.Index == dag.Every || k.Index == t.Index) {
+				return drover.Errorf(drover.CodeInvalidTransition, "task %q still waits and has counted the success of task %s; replay when it has ended", plan.Nodes[t.Node].Name, target.ID)
+			}
+		}
+	}
+	return nil
 }
 
 // unmetOf counts the parents each task that comes back waits for: those that

@@ -40,7 +40,7 @@ var (
 			"{lite:id IN (SELECT id FROM sessions WHERE ended = 0 AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2)} RETURNING id")
 	liveSessions   = driver.New("read live sessions", "", "SELECT "+sessionCols+" FROM sessions WHERE ended = 0 ORDER BY id")
 	endingSessions = driver.New("sessions to clear", "", "SELECT id FROM sessions WHERE ended = 1 ORDER BY id LIMIT $1")
-	clearedSession = driver.New("mark session cleared", "", "UPDATE sessions SET ended = 2 WHERE id = $1")
+	clearedSession = driver.New("mark session cleared", "", "UPDATE sessions SET ended = 2 WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM task_running WHERE session_id = $1)")
 	cancelledHeld  = driver.New("a session's cancelled leases", "",
 		"SELECT r.task_id, r.lease_version FROM task_running r JOIN job_holds h ON h.job_id = r.job_id AND h.kind = 2 WHERE r.session_id = $1 ORDER BY r.task_id")
 	queueNumbers = driver.New("find queues", "name text", "SELECT q.id, q.name FROM {rows} JOIN queues q ON q.name = {name}")
@@ -102,7 +102,8 @@ func SessionsToClear(n int, ids *[]int64) Stmt {
 	return Stmt{Text: endingSessions, Args: []any{int64(n)}, Scan: into(ids, scanInt)}
 }
 
-// ClearedSession records that an ended session holds nothing any more.
+// ClearedSession records that an ended session holds nothing any more, if so: a
+// take that found nothing may have missed a row that changed meanwhile.
 func ClearedSession(id int64) Stmt { return Stmt{Text: clearedSession, Args: []any{id}} }
 
 func scanInt(r driver.Row) (v int64, err error) { err = r.Scan(&v); return v, err }

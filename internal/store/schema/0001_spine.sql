@@ -110,6 +110,8 @@ CREATE TABLE job_holds ( -- what claims step over
   PRIMARY KEY (job_id, kind)
 ) {key};
 
+CREATE INDEX job_holds_sweep ON job_holds (job_id, kind) WHERE kind = 2 OR swept = 0;
+
 CREATE TABLE job_timers ( -- expires_at of jobs
   at BIGINT NOT NULL,
   job_id {uuid} NOT NULL,
@@ -155,6 +157,7 @@ CREATE TABLE task_ready (
   PRIMARY KEY (queue, class, lane, due_at, task_id)
 ) {hot};
 CREATE INDEX task_ready_job ON task_ready (job_id);
+CREATE INDEX task_ready_free ON task_ready (queue, class, lane, due_at, task_id) WHERE lane <> 0; -- the admitter steps over what is held
 
 CREATE TABLE task_queued (
   task_id {uuid} NOT NULL, job_id {uuid} NOT NULL, node INT NOT NULL, idx INT NOT NULL, queue INT NOT NULL, lane INT NOT NULL, class SMALLINT NOT NULL,
@@ -169,8 +172,8 @@ CREATE TABLE task_running ( -- the lease; it runs out when its session's does
   generation INT NOT NULL, attempt INT NOT NULL, losses INT NOT NULL, lease_version INT NOT NULL, events INT NOT NULL, due_at BIGINT NOT NULL, waits {bytes} NOT NULL,
   ready_at BIGINT NOT NULL, queued_at BIGINT NOT NULL, claimed_at BIGINT NOT NULL, session_id BIGINT NOT NULL, acquire_no BIGINT NOT NULL
 ) {hot};
-CREATE INDEX task_running_session ON task_running (session_id);
-CREATE INDEX task_running_job ON task_running (job_id);
+CREATE INDEX task_running_session ON task_running (session_id, task_id);
+CREATE INDEX task_running_job ON task_running (job_id, task_id);
 
 CREATE TABLE task_delayed ( -- RETRY_WAIT, and PENDING until a start time
   task_id {uuid} NOT NULL, job_id {uuid} NOT NULL, node INT NOT NULL, idx INT NOT NULL, queue INT NOT NULL, lane INT NOT NULL, class SMALLINT NOT NULL,
