@@ -40,10 +40,9 @@ func Filled(p drover.Retry) drover.Retry {
 // factor^(attempt−1), at most max. It never overflows, falls or turns negative.
 func Ceiling(attempt int, p drover.Retry) time.Duration {
 	p = Filled(p)
-	most := float64(p.Max)
-	c := float64(p.Initial) * math.Pow(p.Factor, float64(max(attempt, 1)-1))
-	if math.IsNaN(c) || c > most { // +Inf is > most
-		c = most
+	c := float64(p.Initial) * math.Pow(max(p.Factor, 1), float64(max(attempt, 1)-1))
+	if math.IsNaN(c) || c >= float64(p.Max) { // +Inf too; what is below fits a Duration
+		return p.Max.Std()
 	}
 	return time.Duration(c)
 }

@@ -19,7 +19,7 @@ type Hold struct {
 // leaves it PENDING until then; a paused job's task becomes READY and is held.
 func Met(t Task, h Hold, now Instant) Task {
 	t.Unmet = 0
-	if t.DueAt > now {
+	if t.Status == drover.Pending && t.DueAt > now {
 		t = t.moved(drover.Pending, now) // closes the wait for dependencies
 		return t
 	}
