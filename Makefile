@@ -10,7 +10,7 @@ DOCS        = ./internal/lifecycle ./internal/api ./cmd/drover -run 'Docs|Descri
 export CGO_ENABLED ?= 0
 GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 
-.PHONY: help build demo test check lint golangci docs docs-check clean
+.PHONY: help build demo test bench check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -26,6 +26,11 @@ test: ## all tests on SQLite and PostgreSQL; installs what they need, starts a t
 	@tools/needs.sh postgresql ffmpeg cc
 	go vet ./...
 	CGO_ENABLED=1 tools/with-postgres.sh go test -race -timeout 20m ./...
+
+bench: build ## the figures of docs/performance.md measured anew, on a throw-away PostgreSQL that syncs to disk (5 minutes; leave the machine alone)
+	@tools/needs.sh postgresql ffmpeg
+	cd bench && $(GO_BUILD) -o ../bin/bench .
+	@DURABLE=1 tools/with-postgres.sh bin/bench
 
 check: ## what is quick to check: formatting, vet, build, docs, go.mod, shell scripts' syntax
 	@tools/check.sh

@@ -3,7 +3,8 @@
 # with-postgres.sh --bin      prints where PostgreSQL's programs are
 #
 # The server lives in a temporary folder, listens on a free port of 127.0.0.1
-# only, and is not durable (fsync off): it is for tests. Its address is in
+# only, and is not durable (fsync off): it is for tests. DURABLE=1 leaves it as
+# durable as PostgreSQL is by itself, for measurements. Its address is in
 # DROVER_TEST_POSTGRES while COMMAND runs. It ends with the command, whatever
 # happens. A server refuses to run as root, so root starts it as the user
 # postgres or nobody.
@@ -55,10 +56,13 @@ cd "$dir"
 	exit 1
 }
 
+careless=(-c fsync=off -c synchronous_commit=off -c full_page_writes=off)
+[[ ${DURABLE-} != 1 ]] || careless=()
+
 start() {
 	port=$((20000 + RANDOM % 12000)) # below the range that outgoing connections take
 	"${as[@]}" "$bin/postgres" -D "$dir/data" -p "$port" -c listen_addresses=127.0.0.1 -c unix_socket_directories= \
-		-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=300 -c shared_buffers=256MB \
+		"${careless[@]}" -c max_connections=300 -c shared_buffers=256MB \
 		-c autovacuum_naptime=10s -c log_min_messages=fatal >>"$dir/log" 2>&1 &
 	server=$!
 	local i

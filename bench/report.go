@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// figure is one thing measured. Without a goal it is for information.
+type figure struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+	Goal  float64 `json:"goal,omitempty"` // the value must be below it
+	Void  string  `json:"void,omitempty"` // why the value counts for nothing
+	Note  string  `json:"note,omitempty"`
+	Bound string  `json:"bound,omitempty"` // what it is bound by
+}
+
+func (f figure) value() string {
+	if f.Void != "" {
+		return "void: " + f.Void
+	}
+	s := strconv.FormatFloat(f.Value, 'f', -1, 64)
+	switch {
+	case f.Value >= 100:
+		s = fmt.Sprintf("%.0f", f.Value)
+	case f.Value >= 10:
+		s = fmt.Sprintf("%.1f", f.Value)
+	default:
+		s = fmt.Sprintf("%.2f", f.Value)
+	}
+	return strings.TrimSpace(s + " " + f.Unit)
+}
+
+func (f figure) goal() string {
+	if f.Goal == 0 {
+		return ""
+	}
+	return fmt.Sprintf("< %g %s", f.Goal, f.Unit)
+}
+
+func (f figure) met() string {
+	switch {
+	case f.Goal == 0:
+		return ""
+	case f.Void == "" && f.Value < f.Goal:
+		return "met"
+	}
+	return "not met"
+}
+
+// report is what a run found, and where.
+type report struct {
+	Date      time.Time `json:"date"`
+	Commit    string    `json:"commit"`
+	CPU       string    `json:"cpu"`
+	Cores     int       `json:"cores"`
+	Go        string    `json:"go"`
+	Postgres  string    `json:"postgresql"`
+	Settings  string    `json:"postgresql_settings"`
+	Load      float64   `json:"load"` // of one minute, before
+	LoadAfter float64   `json:"load_after"`
+	Seconds   float64   `json:"seconds"`
+	Figures   []figure  `json:"figures"`
+}
+
+func newReport(ctx context.Context, root, postgres string) (report, error) {
+	r := report{Date: time.Now().UTC().Truncate(time.Second), Cores: runtime.NumCPU(), Go: runtime.Version(), Load: load(), CPU: "unknown"}
+	commit, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--tags", "--always", "--dirty").Output()
+	if err == nil {
+		r.Commit = strings.TrimSpace(string(commit))
+	}
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				r.CPU = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	conn, err := pgx.Connect(ctx, postgres)
+	if err != nil {
+		return r, err
+	}
+	defer conn.Close(ctx)
+	var all []string
+	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "shared_buffers"} {
+		var value string
+		if err := conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value); err != nil {
+			return r, err
+		}
+		if name == "server_version" {
+			r.Postgres = value
+			continue
+		}
+		all = append(all, name+" "+value)
+	}
+	r.Settings = strings.Join(all, ", ")
+	return r, nil
+}
+
+// load is the load average of the last minute, zero where it is not told.
+func load() float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	l, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0
+	}
+	return l
+}
+
+func (r *report) add(f figure) {
+	r.Figures = append(r.Figures, f)
+	fmt.Fprintf(os.Stderr, "  %s: %s %s %s\n", f.Name, f.value(), f.met(), f.Note)
+}
+
+// void names what counts for nothing.
+func (r *report) void() error {
+	var errs []error
+	for _, f := range r.Figures {
+		if f.Void != "" {
+			errs = append(errs, fmt.Errorf("void: %s: %s", f.Name, f.Void))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *report) machine() string {
+	return fmt.Sprintf("%s, commit %s, %d cores of %s, %s, load before %.1f; PostgreSQL %s on the same machine (%s); SQLite in WAL mode with synchronous FULL.",
+		r.Date.Format("2006-01-02"), r.Commit, r.Cores, r.CPU, r.Go, r.Load, r.Postgres, r.Settings)
+}
+
+func (r *report) print(w io.Writer) {
+	fmt.Fprintf(w, "%s\n\n", r.machine())
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FIGURE\tVALUE\tGOAL\t\tNOTE")
+	for _, f := range r.Figures {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", f.Name, f.value(), f.goal(), f.met(), f.Note)
+	}
+	t.Flush()
+}
+
+func (r *report) writeJSON(path string) error {
+	out, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(out, '\n'), 0o644)
+}
+
+// The marks between which the document is written.
+const (
+	beginMark = "<!-- bench: written by make bench -->\n"
+	endMark   = "<!-- bench: end -->\n"
+)
+
+func (r *report) writeDoc(path string) error {
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := bytes.Cut(old, []byte(beginMark))
+	_, after, ok2 := bytes.Cut(rest, []byte(endMark))
+	if !ok || !ok2 {
+		return fmt.Errorf("%s: the marks are missing", path)
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "\n%s\n\n", r.machine())
+	b.WriteString("| figure | value | goal | | what bounds it |\n|---|---|---|---|---|\n")
+	for _, f := range r.Figures {
+		value := f.value()
+		if f.Note != "" {
+			value += " (" + f.Note + ")"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", f.Name, value, f.goal(), f.met(), f.Bound)
+	}
+	b.WriteString("\n")
+	return os.WriteFile(path, slices.Concat(before, []byte(beginMark), b.Bytes(), []byte(endMark), after), 0o644)
+}
+
+// at returns the quantile q of sorted durations, in milliseconds.
+func at(sorted []time.Duration, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	i := min(int(q*float64(len(sorted))), len(sorted)-1)
+	return milliseconds(sorted[i])
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
