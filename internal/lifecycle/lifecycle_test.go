@@ -106,98 +106,265 @@ func TestOnlyTheTableMovesATask(t *testing.T) {
 	}
 }
 
-// TestALifeKeepsItsPromises drives a task with random events and checks after
-// each: the fence rises by one at every claim, loss, release and forced end and
-// never falls; attempts stay within their bound; time spent adds up to age; a
-// final task stays final until it is replayed.
-func TestALifeKeepsItsPromises(t *testing.T) {
+// move is a function of this package that a task can be given to.
+type move struct {
+	event Event
+	rise  int32 // of lease_version
+	do    func(t Task, h Hold, p drover.Retry, d *draws, now Instant) Task
+}
+
+// draws are the random choices of a move, so that a property and a table of
+// cases can both make it.
+type draws struct {
+	class  drover.ErrorClass
+	after  time.Duration
+	jitter float64
+}
+
+// moves are all ways to move a task but Replayed, which begins a new life.
+var moves = []move{
+	{EventMet, 0, func(t Task, h Hold, _ drover.Retry, _ *draws, now Instant) Task { return Met(t, h, now) }},
+	{EventDue, 0, func(t Task, h Hold, _ drover.Retry, _ *draws, now Instant) Task { return Due(t, h, now) }},
+	{EventAdmit, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Admitted(t, 3, now) }},
+	{EventUnadmit, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Held(t, now) }},
+	{EventClaim, 1, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Claimed(t, 7, 1, now) }},
+	{EventSucceed, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Succeeded(t, now) }},
+	{EventFail, 0, func(t Task, _ Hold, p drover.Retry, d *draws, now Instant) Task {
+		return Failed(t, d.class, d.after, p, d.jitter, now)
+	}},
+	{EventSnooze, 0, func(t Task, _ Hold, _ drover.Retry, d *draws, now Instant) Task { return Snoozed(t, d.after, now) }},
+	{EventRelease, 1, func(t Task, h Hold, _ drover.Retry, _ *draws, now Instant) Task { return Released(t, h, now) }},
+	{EventLose, 1, func(t Task, h Hold, p drover.Retry, d *draws, now Instant) Task {
+		return LeaseLost(t, h, p, d.jitter, now)
+	}},
+	{EventCancel, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Cancelled(t, false, now) }},
+	{EventAck, 1, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Cancelled(t, true, now) }},
+	{EventSkip, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Skipped(t, now) }},
+	{EventExpire, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Expired(t, now) }},
+	{EventNoExpand, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return NotExpanded(t, now) }},
+}
+
+// tried makes a move; refused says that it panicked.
+func (m move) tried(t Task, h Hold, p drover.Retry, d *draws, now Instant) (after Task, refused bool) {
+	defer func() {
+		if recover() != nil {
+			after, refused = t, true
+		}
+	}()
+	return m.do(t, h, p, d, now), false
+}
+
+// rises tells by how much the move raises the fence of a task that is s.
+func (m move) rises(s drover.Status) int32 {
+	if m.event == EventExpire && s == drover.Running { // ended by force
+		return 1
+	}
+	if m.event == EventAck && s != drover.Running {
+		return 0
+	}
+	return m.rise
+}
+
+// leaves reports whether the table lets the move take a task out of s.
+func (m move) leaves(s drover.Status) bool {
+	if (m.event == EventCancel || m.event == EventAck) && slices.Contains(table[EventCancel].From, s) != slices.Contains(table[EventAck].From, s) {
+		return true // Cancelled is one function for both
+	}
+	return slices.Contains(table[m.event].From, s)
+}
+
+// TestFunctionsRefuseWhatTheTableDoes gives every function a task of every
+// status: it moves it as the table says or panics, and every line of the table
+// is walked.
+func TestFunctionsRefuseWhatTheTableDoes(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		now := Instant(1_000_000)
-		policy := Filled(drover.Retry{MaxAttempts: rapid.IntRange(1, 5).Draw(rt, "max attempts")})
-		hold := Hold{}
-		task := Task{Lane: 1, Class: drover.Normal, Status: drover.Pending, Generation: 1, Unmet: 1, Since: now}
-		born := now
-		claims := 0
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			now += Instant(rapid.Int64Range(0, 5_000_000).Draw(rt, "time passes"))
-			before := task
-			rise := int32(0)
-			jitter := rapid.Float64Range(0, 0.999).Draw(rt, "jitter")
-			switch task.Status {
-			case drover.Pending:
-				if task.Unmet > 0 {
-					task = Met(task, hold, now)
-				} else {
-					task = Due(task, hold, now)
+	p := Filled(drover.Retry{})
+	walked := map[string]bool{}
+	try := func(m move, before Task, h Hold, class drover.ErrorClass) {
+		after, refused := m.tried(before, h, p, &draws{class: class}, 10)
+		if refused == m.leaves(before.Status) {
+			t.Errorf("a task that is %s, %s: refused = %v, but the table says %v", before.Status, m.event, refused, !m.leaves(before.Status))
+		}
+		if refused {
+			return
+		}
+		ev := m.event
+		if ev == EventAck || ev == EventCancel {
+			ev = pick(before.Status == drover.Running, EventAck, EventCancel)
+		}
+		if err := Check(ev, before.Status, after.Status); err != nil {
+			t.Error(err)
+		}
+		walked[fmt.Sprint(ev, before.Status, after.Status)] = true
+		if got := after.LeaseVersion - before.LeaseVersion; got != m.rises(before.Status) {
+			t.Errorf("a task that is %s, %s: lease_version rose by %d, want %d", before.Status, m.event, got, m.rises(before.Status))
+		}
+	}
+	for _, m := range moves {
+		for _, s := range drover.Statuses() {
+			for _, class := range []drover.ErrorClass{drover.ClassPermanent, drover.ClassRetryable} {
+				for _, attempt := range []int32{1, int32(p.MaxAttempts)} {
+					for _, losses := range []int32{0, 1, MaxLeaseLosses} {
+						for _, paused := range []bool{false, true} {
+							try(m, Task{Status: s, Attempt: attempt, Losses: losses, LeaseVersion: 9, Lane: 4, Generation: 1, Since: 5}, Hold{paused}, class)
+						}
+					}
 				}
-			case drover.Ready:
-				task = Admitted(task, 1, now)
-			case drover.Queued:
-				switch rapid.IntRange(0, 3).Draw(rt, "queued") {
-				case 0:
-					task = Held(task, now)
-				case 1:
-					task = Cancelled(task, false, now)
-				default:
-					task, rise = Claimed(task, 7, 1, now), 1
-					claims++
-				}
-			case drover.Running:
-				switch rapid.IntRange(0, 7).Draw(rt, "running") {
-				case 0:
-					task = Succeeded(task, now)
-				case 1, 2:
-					class := rapid.SampledFrom([]drover.ErrorClass{drover.ClassRetryable, drover.ClassPermanent, drover.ClassThrottled, drover.ClassTimeout}).Draw(rt, "class")
-					task = Failed(task, class, time.Duration(rapid.Int64().Draw(rt, "after")), policy, jitter, now)
-				case 3:
-					task = Snoozed(task, time.Duration(rapid.Int64().Draw(rt, "after")), now)
-				case 4:
-					task, rise = Released(task, hold, now), 1
-				case 5:
-					task, rise = LeaseLost(task, hold, policy, jitter, now), 1
-				case 6:
-					task, rise = Cancelled(task, true, now), 1
-				case 7:
-					task, rise = Expired(task, now), 1
-				}
-			case drover.RetryWait:
-				if task.DueAt < now-1 && before.Since > now {
-					rt.Fatalf("due at %d before it was decided", task.DueAt)
-				}
-				now = max(now, task.DueAt)
-				task = Due(task, hold, now)
-			default: // final
-				task = Replayed(task, 1, now)
-				born, claims = now, 0
-				if task.Generation != before.Generation+1 || task.Attempt != 0 || task.Losses != 0 {
-					rt.Fatalf("replayed: %+v", task)
-				}
-			}
-			if task.LeaseVersion != before.LeaseVersion+rise {
-				rt.Fatalf("%s to %s: lease_version %d to %d, want a rise of %d", before.Status, task.Status, before.LeaseVersion, task.LeaseVersion, rise)
-			}
-			if task.Attempt < 0 || int(task.Attempt) > policy.MaxAttempts {
-				rt.Fatalf("attempt %d of %d", task.Attempt, policy.MaxAttempts)
-			}
-			if task.Losses > MaxLeaseLosses+1 || (task.Losses > MaxLeaseLosses) != (task.Status == drover.DeadLetter && task.Losses > MaxLeaseLosses) {
-				rt.Fatalf("losses %d in %s", task.Losses, task.Status)
-			}
-			var sum int64
-			for _, us := range task.TotalAt(now) {
-				sum += us
-			}
-			if sum != int64(now-born) {
-				rt.Fatalf("waits and runs are %d µs, the age is %d µs: %+v", sum, now-born, task)
-			}
-			if DecodeWaits(task.Waits.Encode()) != task.Waits {
-				rt.Fatalf("waits do not survive their encoding: %v", task.Waits)
-			}
-			if task.Status == drover.RetryWait && task.DueAt < now {
-				rt.Fatalf("a retry is due at %d, before %d", task.DueAt, now)
 			}
 		}
-	})
+	}
+	for _, tr := range Table() {
+		for _, from := range tr.From {
+			for _, to := range tr.To {
+				if !walked[fmt.Sprint(tr.Event, from, to)] && !unmade(tr.Event, from, to) && tr.Event != EventReplay {
+					t.Errorf("no function takes a task that is %s, %s to %s", from, tr.Event, to)
+				}
+			}
+		}
+	}
+	if after := Met(Task{Status: drover.Pending, DueAt: 11}, Hold{}, 10); after.Status != drover.Pending {
+		t.Errorf("before its start time a task became %s", after.Status)
+	}
+	for _, s := range drover.Statuses() {
+		refused := func() (r bool) {
+			defer func() { r = recover() != nil }()
+			Replayed(Task{Status: s}, 0, 1)
+			return false
+		}()
+		if refused == s.Final() {
+			t.Errorf("replay of a task that is %s: refused = %v", s, refused)
+		}
+	}
+}
+
+func pick[T any](cond bool, a, b T) T {
+	if cond {
+		return a
+	}
+	return b
+}
+
+// unmade are lines of the table that no function of this version makes: they
+// are for brokers, for tasks that park, and for artifacts that are reused.
+func unmade(ev Event, from, to drover.Status) bool {
+	later := []drover.Status{drover.DispatchPending, drover.Waiting}
+	return slices.Contains(later, from) || slices.Contains(later, to) || ev == EventReuse
+}
+
+// TestALifeKeepsItsPromises drives tasks with random events and checks after
+// each what always holds.
+func TestALifeKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, life)
+}
+
+// FuzzALife is the same property for the coverage-guided fuzzer.
+func FuzzALife(f *testing.F) {
+	f.Fuzz(rapid.MakeFuzz(life))
+}
+
+// likely lists the moves to draw from: each once, and those that a task in s can
+// make and live on ten times, so that lives are long.
+func likely(s drover.Status) []move {
+	list := slices.Clone(moves)
+	for _, m := range moves {
+		if m.leaves(s) && slices.ContainsFunc(table[m.event].To, func(to drover.Status) bool { return !to.Final() }) {
+			list = append(list, slices.Repeat([]move{m}, 10)...)
+		}
+	}
+	return list
+}
+
+var classes = []drover.ErrorClass{drover.ClassRetryable, drover.ClassPermanent, drover.ClassThrottled, drover.ClassTimeout, drover.ClassPanic}
+
+// life is the property: the fence rises by one at every claim, loss, release
+// and forced end and never falls; attempts are numbered without gaps and stay
+// within their bound; time spent adds up to age; a final task is final until it
+// is replayed; what the table does not name is refused.
+func life(rt *rapid.T) {
+	now := Instant(1_000_000)
+	policy := Filled(drover.Retry{MaxAttempts: rapid.IntRange(1, 5).Draw(rt, "max attempts")})
+	task := Task{Lane: 1, Class: drover.Normal, Status: drover.Pending, Generation: 1, Unmet: 1, Since: now}
+	if rapid.Bool().Draw(rt, "starts later") {
+		task.DueAt = now + 3_000_000
+	}
+	born, used, claimed := now, int32(0), int32(0)
+	for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+		// The clock of another server may be a little behind.
+		now = max(now+Instant(rapid.Int64Range(-1000, 5_000_000).Draw(rt, "time passes")), task.Since-1000)
+		hold := Hold{Paused: rapid.IntRange(0, 4).Draw(rt, "paused") == 0}
+		d := &draws{class: rapid.SampledFrom(classes).Draw(rt, "class"), after: time.Duration(rapid.Int64().Draw(rt, "after")), jitter: rapid.Float64Range(0, 0.999).Draw(rt, "jitter")}
+		before := task
+		if task.Status.Final() {
+			for _, m := range moves {
+				if _, refused := m.tried(task, hold, policy, d, now); !refused {
+					rt.Fatalf("a task that is %s can be %s", task.Status, m.event)
+				}
+			}
+			now = max(now, task.Since)
+			task = Replayed(task, 1, now)
+			born, used, claimed = now, 0, 0
+			if task.Generation != before.Generation+1 || task.Attempt != 0 || task.Losses != 0 || task.LeaseVersion != before.LeaseVersion || task.ID != before.ID {
+				rt.Fatalf("replayed: %+v", task)
+			}
+			continue
+		}
+		m := rapid.SampledFrom(likely(task.Status)).Draw(rt, "event")
+		after, refused := m.tried(task, hold, policy, d, now)
+		if refused {
+			if m.leaves(task.Status) {
+				rt.Fatalf("a task that is %s cannot be %s", task.Status, m.event)
+			}
+			continue
+		}
+		task = after
+		now = max(now, before.Since) // a move is never earlier than the one before it
+		ev := m.event
+		if ev == EventAck || ev == EventCancel {
+			ev = pick(before.Status == drover.Running, EventAck, EventCancel)
+		}
+		if want := before.LeaseVersion + m.rises(before.Status); task.LeaseVersion != want {
+			rt.Fatalf("%s, %s: lease_version %d to %d, want %d", before.Status, m.event, before.LeaseVersion, task.LeaseVersion, want)
+		}
+		switch { // used counts attempts that were used up
+		case ev == EventClaim:
+			if claimed = used + 1; task.Attempt != claimed {
+				rt.Fatalf("claimed as attempt %d after %d were used up", task.Attempt, used)
+			}
+		case before.Status != drover.Running:
+		case ev == EventSnooze, ev == EventRelease, ev == EventLose && task.Status != drover.DeadLetter:
+		default:
+			used = claimed
+		}
+		if task.Status != drover.Running && task.Status != drover.DeadLetter && task.Attempt != used {
+			rt.Fatalf("%s, %s: attempt is %d, %d were used up", before.Status, m.event, task.Attempt, used)
+		}
+		if task.Attempt < 0 || int(task.Attempt) > policy.MaxAttempts {
+			rt.Fatalf("attempt %d of %d", task.Attempt, policy.MaxAttempts)
+		}
+		if task.Losses < before.Losses || task.Losses > MaxLeaseLosses+1 || task.Losses == MaxLeaseLosses+1 && task.Status != drover.DeadLetter {
+			rt.Fatalf("%d losses, %s", task.Losses, task.Status)
+		}
+		var sum int64
+		for _, us := range task.TotalAt(now) {
+			sum += us
+		}
+		if sum != int64(now-born) {
+			rt.Fatalf("%s, %s: waits and runs are %d µs, the age is %d µs: %+v", before.Status, m.event, sum, now-born, task)
+		}
+		if DecodeWaits(task.Waits.Encode()) != task.Waits {
+			rt.Fatalf("waits do not survive their encoding: %v", task.Waits)
+		}
+		if task.Status == drover.RetryWait && (task.DueAt < before.Since-1000 || task.DueAt > now.Add(maxDelay)) {
+			rt.Fatalf("a retry is due at %d; it was decided at %d", task.DueAt, now)
+		}
+		if task.Status == drover.Ready && (task.Lane == HeldLane) != (hold.Paused || ev == EventUnadmit) && ev != EventCancel {
+			rt.Fatalf("%s, %s: READY in lane %d, paused = %v", before.Status, m.event, task.Lane, hold.Paused)
+		}
+		if task.Status == drover.Ready && task.Lane == HeldLane {
+			task = Admitted(task, 1, now) // its job is resumed
+		}
+	}
 }
 
 func TestHandlerIsEnteredExactlyMaxAttemptsTimes(t *testing.T) {
@@ -242,16 +409,21 @@ func TestATaskThatKillsItsWorkersEndsAsDeadLetter(t *testing.T) {
 	}
 }
 
+var someAttempts = []int{1, 2, 3, 35, 63, 64, 310, 1100, 1_000_000, math.MaxInt32}
+
 func TestBackoffIsMonotoneAndBounded(t *testing.T) {
 	t.Parallel()
 	for _, factor := range []float64{1, 1.5, 2, 10, 1000} {
-		for _, most := range []time.Duration{time.Second, time.Minute, 10 * 365 * 24 * time.Hour} {
+		for _, most := range []time.Duration{time.Second, time.Minute, 10 * 365 * 24 * time.Hour, math.MaxInt64} {
 			p := drover.Retry{Initial: drover.Duration(time.Second), Factor: factor, Max: drover.Duration(most)}
 			last := time.Duration(0)
-			for _, n := range []int{1, 2, 3, 35, 63, 64, 310, 1100, 1_000_000, math.MaxInt32} {
+			for _, n := range someAttempts {
 				c := Ceiling(n, p)
 				if c <= 0 || c > most || c < last {
 					t.Errorf("factor %v, max %v, attempt %d: ceiling %v after %v", factor, most, n, c, last)
+				}
+				if n >= 1100 && factor > 1 && c != most {
+					t.Errorf("factor %v, max %v, attempt %d: ceiling %v is not the cap", factor, most, n, c)
 				}
 				last = c
 				for _, j := range []float64{0, 0.5, math.Nextafter(1, 0)} {
@@ -265,6 +437,33 @@ func TestBackoffIsMonotoneAndBounded(t *testing.T) {
 	if d := Ceiling(1, drover.Retry{}); d != DefaultInitial {
 		t.Errorf("the first default ceiling is %v", d)
 	}
+	if d := Ceiling(3, drover.Retry{Initial: drover.Duration(10 * time.Second), Factor: 1.5}); d != 22500*time.Millisecond {
+		t.Errorf("10 s × 1.5² is %v", d)
+	}
+}
+
+// TestBackoffOfOddPoliciesStaysInRange: requests are validated, but a policy
+// that was stored by hand must not make a task start at once, or never.
+func TestBackoffOfOddPoliciesStaysInRange(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		p := drover.Retry{
+			Initial: drover.Duration(rapid.OneOf(rapid.Int64Range(1, math.MaxInt64), rapid.Just(int64(math.MaxInt64))).Draw(rt, "initial")),
+			Factor:  rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), -2, 0.5, math.MaxFloat64, math.SmallestNonzeroFloat64})).Draw(rt, "factor"),
+			Max:     drover.Duration(rapid.OneOf(rapid.Int64Range(1, math.MaxInt64), rapid.Just(int64(math.MaxInt64))).Draw(rt, "max")),
+		}
+		last := time.Duration(0)
+		for _, n := range someAttempts {
+			c := Ceiling(n, p)
+			if c <= 0 || c > p.Max.Std() || c < last {
+				rt.Fatalf("%+v, attempt %d: ceiling %v after %v", p, n, c, last)
+			}
+			last = c
+			if d := Backoff(n, p, rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(rt, "jitter")); d < 0 || d > c {
+				rt.Fatalf("%+v, attempt %d: a delay of %v under a ceiling of %v", p, n, d, c)
+			}
+		}
+	})
 }
 
 func TestADelayAHandlerAsksForIsBounded(t *testing.T) {
