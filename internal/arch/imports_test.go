@@ -120,50 +120,137 @@ func TestPurePackagesDoNoIO(t *testing.T) {
 	}
 }
 
-// TestNoClocksOrGoroutinesInTheCore looks for calls of the clock in pure packages
-// and for goroutines, selects and the environment there and in the engine: the
-// engine's steps are whole and run in one thread, with the store's time.
+// rules say what a file may not do.
+type rules struct {
+	core    bool // no goroutine, select, clock, or randomness nobody seeded
+	env     bool // may read the environment
+	testing bool // may import testing
+	chance  bool // may name math/rand, as a default that is passed in
+}
+
+func rulesOf(name string) rules {
+	unbound := slices.ContainsFunc(free, func(f string) bool { return strings.HasPrefix(name, f) })
+	return rules{
+		core:    slices.Contains(pure, name) || name == "internal/engine",
+		env:     unbound || name == "internal/store/storetest" || name == "internal/executor", // the last for PATH, so that programs find what this process finds
+		testing: unbound || name == "internal/store/storetest",
+		chance:  name == "internal/engine",
+	}
+}
+
+var (
+	clockWords = []string{"Now", "Since", "Until", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Sleep"}
+	envWords   = []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv", "Setenv", "Unsetenv"}
+)
+
+// offences lists what a file does against the rules.
+func offences(fset *token.FileSet, f *ast.File, r rules) (list []string) {
+	say := func(n ast.Node, what string) { list = append(list, fset.Position(n.Pos()).String()+": "+what) }
+	names := map[string]string{} // of imports in this file → path
+	for _, i := range f.Imports {
+		path := strings.Trim(i.Path.Value, `"`)
+		name := strings.TrimSuffix(path, "/v2")
+		name = name[strings.LastIndex(name, "/")+1:]
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		names[name] = path
+		if path == "testing" && !r.testing {
+			say(i, "testing in a program")
+		}
+		if name == "." {
+			say(i, "an import without a name")
+		}
+	}
+	called := map[ast.Expr]bool{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			if r.core {
+				say(n, "a goroutine; loops and handlers have them")
+			}
+		case *ast.SelectStmt:
+			if r.core {
+				say(n, "a select; loops and handlers have them")
+			}
+		case *ast.CallExpr:
+			called[n.Fun] = true
+		case *ast.SelectorExpr:
+			x, ok := n.X.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			switch path, word := names[x.Name], n.Sel.Name; {
+			case r.core && path == "time" && slices.Contains(clockWords, word):
+				say(n, "time."+word+"; the store's time is passed in")
+			case r.core && strings.HasPrefix(path, "math/rand") && (called[n] || !r.chance):
+				say(n, "rand."+word+"; chance is passed in")
+			case r.core && path == "sync" && word == "WaitGroup":
+				say(n, "a WaitGroup; loops and handlers have goroutines")
+			case !r.env && path == "os" && slices.Contains(envWords, word):
+				say(n, "os."+word+"; the environment is read in cmd/drover")
+			}
+		}
+		return true
+	})
+	return list
+}
+
+// TestNoClocksOrGoroutinesInTheCore looks for the clock, chance, goroutines and
+// selects in the pure packages and the engine: the engine's steps are whole and
+// run in one thread, with the store's time. It looks everywhere for the
+// environment and for package testing.
 func TestNoClocksOrGoroutinesInTheCore(t *testing.T) {
 	t.Parallel()
-	clock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Sleep"}
-	core := append(slices.Clone(pure), "internal/engine")
 	for _, p := range packages(t) {
-		name := short(p.ImportPath)
-		inCore := slices.Contains(core, name)
-		mayReadEnv := strings.HasPrefix(name, "cmd/") || slices.ContainsFunc(free, func(f string) bool { return strings.HasPrefix(name, f) }) ||
-			name == "internal/store/storetest" ||
-			name == "internal/executor" // PATH, so that programs find what this process finds
 		for _, file := range p.GoFiles {
 			fset := token.NewFileSet()
 			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.GoStmt:
-					if inCore {
-						t.Errorf("%s: a goroutine in %q", fset.Position(n.Pos()), name)
-					}
-				case *ast.SelectStmt:
-					if inCore {
-						t.Errorf("%s: a select in %q", fset.Position(n.Pos()), name)
-					}
-				case *ast.SelectorExpr:
-					x, ok := n.X.(*ast.Ident)
-					if !ok {
-						return true
-					}
-					if inCore && x.Name == "time" && slices.Contains(clock, n.Sel.Name) {
-						t.Errorf("%s: time.%s in %q; the store's clock is passed in", fset.Position(n.Pos()), n.Sel.Name, name)
-					}
-					if !mayReadEnv && x.Name == "os" && (n.Sel.Name == "Getenv" || n.Sel.Name == "LookupEnv" || n.Sel.Name == "Environ") {
-						t.Errorf("%s: os.%s in %q; the environment is read in cmd/drover", fset.Position(n.Pos()), n.Sel.Name, name)
-					}
-				}
-				return true
-			})
+			for _, o := range offences(fset, f, rulesOf(short(p.ImportPath))) {
+				t.Error(o)
+			}
 		}
+	}
+}
+
+func TestOffencesAreSeen(t *testing.T) {
+	t.Parallel()
+	const head = "package p\nimport (\n\tclock \"time\"\n\t\"os\"\n\t\"math/rand/v2\"\n)\n"
+	for src, want := range map[string]string{
+		"func f() { go f() }":                         "goroutine",
+		"func f() { select {} }":                      "select",
+		"func f() any { return clock.Now() }":         "time.Now",
+		"var f = clock.Now":                           "time.Now",
+		"func f() any { return rand.IntN(3) }":        "rand.IntN",
+		"var f = rand.Float64":                        "rand.Float64",
+		"func f() any { return os.Getenv(\"HOME\") }": "os.Getenv",
+		"var t = clock.Second":                        "",
+	} {
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, "p.go", head+src, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(offences(fset, f, rulesOf("internal/lifecycle")), "\n")
+		if (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: offences %q, want %q", src, got, want)
+		}
+		if got := offences(fset, f, rulesOf("cmd/drover")); len(got) > 0 {
+			t.Errorf("%s: in cmd/drover: %v", src, got)
+		}
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), "p.go", "package p\nimport \"testing\"\nvar t testing.TB", parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := offences(token.NewFileSet(), f, rulesOf("internal/api")); len(got) != 1 {
+		t.Errorf("package testing in a program: %v", got)
+	}
+	if rulesOf("internal/gateway").core || !rulesOf("internal/engine").core || rulesOf("internal/api").env || !rulesOf("cmd/drover").env {
+		t.Error("the rules are mixed up")
 	}
 }
 
