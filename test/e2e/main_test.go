@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -156,6 +155,18 @@ func (x *text) String() string {
 	return x.b.String()
 }
 
+// first passes on what is written, and that something was.
+type first struct {
+	to   *text
+	call func()
+}
+
+func (w first) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	w.call()
+	return n, err
+}
+
 // start runs a program until it is killed, at the latest at the end of the test.
 func (f *folder) start(env []string, name string, words ...string) *process {
 	f.t.Helper()
@@ -163,23 +174,13 @@ func (f *folder) start(env []string, name string, words ...string) *process {
 	p.cmd = exec.Command(f.look(name), words...)
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = f.path, append(f.env[:len(f.env):len(f.env)], env...), p.errs
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts can be ended with it
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	p.cmd.Stdout = first{p.errs, sync.OnceFunc(func() { close(p.line) })}
+	p.cmd.WaitDelay = time.Second // what it has started may hold its output open
 	if err := p.cmd.Start(); err != nil {
 		f.t.Fatal(err)
 	}
 	go func() {
 		defer close(p.ended)
-		first := true
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if first {
-				close(p.line)
-				first = false
-			}
-			fmt.Fprintln(p.errs, lines.Text())
-		}
 		_ = p.cmd.Wait() // the status is in ProcessState
 	}()
 	f.t.Cleanup(func() {
@@ -196,6 +197,14 @@ func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatalf("%s to %s: %v", s, p.name, err)
+	}
+}
+
+// interrupt is Ctrl-C, which reaches what it has started, too.
+func (p *process) interrupt() {
+	p.t.Helper()
+	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT); err != nil {
+		p.t.Fatalf("interrupt %s: %v", p.name, err)
 	}
 }
 
