@@ -156,7 +156,7 @@ CREATE TABLE task_ready (
   ready_at BIGINT NOT NULL, since BIGINT NOT NULL,
   PRIMARY KEY (queue, class, lane, due_at, task_id)
 ) {hot};
-CREATE INDEX task_ready_job ON task_ready (job_id);
+CREATE INDEX task_ready_job ON task_ready (job_id, node, idx);
 CREATE INDEX task_ready_free ON task_ready (queue, class, lane, due_at, task_id) WHERE lane <> 0; -- the admitter steps over what is held
 
 CREATE TABLE task_queued (
@@ -165,7 +165,7 @@ CREATE TABLE task_queued (
   ready_at BIGINT NOT NULL, queued_at BIGINT NOT NULL,
   PRIMARY KEY (queue, class, lane, due_at, task_id)
 ) {hot};
-CREATE INDEX task_queued_job ON task_queued (job_id); -- pause and cancel lock a job's queued rows
+CREATE INDEX task_queued_job ON task_queued (job_id, node, idx); -- pause and cancel lock a job's queued rows; a page of tasks is a range of places
 
 CREATE TABLE task_running ( -- the lease; it runs out when its session's does
   task_id {uuid} NOT NULL PRIMARY KEY, job_id {uuid} NOT NULL, node INT NOT NULL, idx INT NOT NULL, queue INT NOT NULL, lane INT NOT NULL, class SMALLINT NOT NULL,
@@ -181,7 +181,7 @@ CREATE TABLE task_delayed ( -- RETRY_WAIT, and PENDING until a start time
   status SMALLINT NOT NULL, since BIGINT NOT NULL,
   PRIMARY KEY (due_at, task_id)
 ) {hot};
-CREATE INDEX task_delayed_job ON task_delayed (job_id);
+CREATE INDEX task_delayed_job ON task_delayed (job_id, node, idx);
 
 CREATE TABLE task_final ( -- insert only, a row for each finished generation
   task_id {uuid} NOT NULL,
