@@ -27,7 +27,7 @@ test: ## all tests on SQLite and PostgreSQL; installs what they need, starts a t
 	go vet ./...
 	CGO_ENABLED=1 tools/with-postgres.sh go test -race -timeout 20m ./...
 
-bench: build ## the figures of docs/performance.md measured anew, on a throw-away PostgreSQL that syncs to disk (5 minutes; leave the machine alone)
+bench: build ## the figures of docs/performance.md measured anew, on a throw-away PostgreSQL that syncs to disk (3 minutes; leave the machine alone)
 	@tools/needs.sh postgresql ffmpeg
 	cd bench && $(GO_BUILD) -o ../bin/bench .
 	@DURABLE=1 tools/with-postgres.sh bin/bench

@@ -79,7 +79,7 @@ func measure(ctx context.Context, root, only string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
-	if b.report, err = newReport(ctx, root, b.postgres); err != nil {
+	if b.report, err = newReport(ctx, root, b.dir, b.postgres); err != nil {
 		return err
 	}
 	if l := b.report.Load; l > 1 {

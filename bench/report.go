@@ -72,13 +72,14 @@ type report struct {
 	Go        string    `json:"go"`
 	Postgres  string    `json:"postgresql"`
 	Settings  string    `json:"postgresql_settings"`
-	Load      float64   `json:"load"` // of one minute, before
+	Sync      float64   `json:"fsync_ms"` // median, of a page appended
+	Load      float64   `json:"load"`     // of one minute, before
 	LoadAfter float64   `json:"load_after"`
 	Seconds   float64   `json:"seconds"`
 	Figures   []figure  `json:"figures"`
 }
 
-func newReport(ctx context.Context, root, postgres string) (report, error) {
+func newReport(ctx context.Context, root, dir, postgres string) (report, error) {
 	r := report{Date: time.Now().UTC().Truncate(time.Second), Cores: runtime.NumCPU(), Go: runtime.Version(), Load: load(), CPU: "unknown"}
 	commit, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--tags", "--always", "--dirty").Output()
 	if err == nil {
@@ -92,6 +93,9 @@ func newReport(ctx context.Context, root, postgres string) (report, error) {
 				break
 			}
 		}
+	}
+	if r.Sync, err = syncTime(dir); err != nil {
+		return r, err
 	}
 	conn, err := pgx.Connect(ctx, postgres)
 	if err != nil {
@@ -112,6 +116,28 @@ func newReport(ctx context.Context, root, postgres string) (report, error) {
 	}
 	r.Settings = strings.Join(all, ", ")
 	return r, nil
+}
+
+// syncTime measures what the disk under dir takes to make 8 KiB last.
+func syncTime(dir string) (float64, error) {
+	f, err := os.CreateTemp(dir, "sync.")
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	var all []time.Duration
+	for range 100 {
+		if _, err := f.Write(make([]byte, 8<<10)); err != nil {
+			return 0, err
+		}
+		began := time.Now()
+		if err := f.Sync(); err != nil {
+			return 0, err
+		}
+		all = append(all, time.Since(began))
+	}
+	slices.Sort(all)
+	return at(all, 0.5), nil
 }
 
 // load is the load average of the last minute, zero where it is not told.
@@ -145,8 +171,8 @@ func (r *report) void() error {
 }
 
 func (r *report) machine() string {
-	return fmt.Sprintf("%s, commit %s, %d cores of %s, %s, load before %.1f; PostgreSQL %s on the same machine (%s); SQLite in WAL mode with synchronous FULL.",
-		r.Date.Format("2006-01-02"), r.Commit, r.Cores, r.CPU, r.Go, r.Load, r.Postgres, r.Settings)
+	return fmt.Sprintf("%s, commit %s, %d cores of %s, %s; an fsync takes %.1f ms; load %.1f before the run, %.1f after. PostgreSQL %s on the same machine (%s); SQLite in WAL mode with synchronous FULL.",
+		r.Date.Format("2006-01-02"), r.Commit, r.Cores, r.CPU, r.Go, r.Sync, r.Load, r.LoadAfter, r.Postgres, r.Settings)
 }
 
 func (r *report) print(w io.Writer) {

@@ -165,7 +165,8 @@ func (b *bench) submit() error {
 		Note:  fmt.Sprintf("p99.9 %.0f ms, %.0f/s answered, server's peak %.0f MB", at(latencies, 0.999), float64(clients*total)/took.Seconds(), peak),
 		Bound: "the disk's slow syncs; the load generator, the server and PostgreSQL share the cores",
 	})
-	b.report.add(figure{Name: fmt.Sprintf("these %d jobs then worked by one worker", clients*total), Value: float64(clients*total) / drain.Seconds(), Unit: "tasks/s", Void: void})
+	b.report.add(figure{Name: fmt.Sprintf("these %d jobs then worked by one worker process over HTTP", clients*total), Value: float64(clients*total) / drain.Seconds(), Unit: "tasks/s", Void: void,
+		Bound: "the processors, shared by server, worker and database"})
 	return i.stop()
 }
 
@@ -333,6 +334,7 @@ func (b *bench) tasksOn(kind string) (err error) {
 	}
 	reads := func(state string) (figure, error) {
 		var all []time.Duration
+		size := 0
 		for range 50 {
 			began := time.Now()
 			page, err := i.Tasks(b.ctx, s.JobID, client.TasksFilter{})
@@ -343,11 +345,12 @@ func (b *bench) tasksOn(kind string) (err error) {
 				return figure{}, fmt.Errorf("the first page has %d tasks", len(page.Items))
 			}
 			all = append(all, time.Since(began))
+			size = len(page.Items)
 		}
 		slices.Sort(all)
 		return figure{
 			Name: "first page of tasks of a job of 20,000, " + state + ", " + kind + ": p99 of 50", Value: at(all, 0.99), Unit: "ms", Goal: 100,
-			Note: fmt.Sprintf("median %.1f ms", at(all, 0.5)),
+			Note: fmt.Sprintf("median %.1f ms, %d tasks", at(all, 0.5), size),
 		}, nil
 	}
 	waiting, err := reads("all waiting")
@@ -370,7 +373,7 @@ func (b *bench) tasksOn(kind string) (err error) {
 		return err
 	}
 	waiting.Void, done.Void = problem, problem
-	waiting.Bound = "a page is read by key, its tasks' rows are looked up in every table of live tasks"
+	waiting.Bound = "a few statements by key, and one range of an index in each table of live tasks"
 	done.Bound = waiting.Bound
 	b.report.add(waiting)
 	b.report.add(done)
