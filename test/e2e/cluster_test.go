@@ -39,8 +39,8 @@ func testTwoServers(t *testing.T) {
 	}
 	urlA, serverA := serve()
 	urlB, serverB := serve()
-	ready(t, urlA)
-	ready(t, urlB)
+	serverA.ready(urlA)
+	serverB.ready(urlB)
 	f.drover("migrate", "status")
 	token := f.drover("token", "create", "--database-url", database, "--tenant", "acme", "--name", "test", "--scope", "admin")
 	a, b := connect(t, urlA, token), connect(t, urlB, token)

@@ -396,7 +396,11 @@ func TestBlocksOfDocumentsHaveTheirForm(t *testing.T) {
 	f := newFolder(t)
 	// A drover that only looks at its words.
 	shims := t.TempDir()
-	shim := fmt.Sprintf("#!/bin/sh\n%q \"$@\" --help >/dev/null || echo \"drover $*\" >>%q\n", filepath.Join(bin, "drover"), f.file("refused"))
+	// The help of a noun alone lists its commands: then the verb is none of them.
+	shim := fmt.Sprintf(`#!/bin/sh
+help=$(%q "$@" --help) && case $help in *"
+Commands:"*) false ;; esac || echo "drover $*" >>%q
+`, filepath.Join(bin, "drover"), f.file("refused"))
 	if err := os.WriteFile(filepath.Join(shims, "drover"), []byte(shim), 0o700); err != nil {
 		t.Fatal(err)
 	}

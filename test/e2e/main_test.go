@@ -266,10 +266,13 @@ func connect(t *testing.T, url, token string) *client.Client {
 	return c
 }
 
-// ready waits until a server answers that it is.
-func ready(t *testing.T, url string) {
-	t.Helper()
-	eventually(t, 30*time.Second, url+" is not ready", func() bool {
+// ready waits until the server at url answers that it is.
+func (p *process) ready(url string) {
+	p.t.Helper()
+	eventually(p.t, 30*time.Second, url+" is not ready", func() bool {
+		if !p.alive() {
+			p.t.Fatalf("%s ended before it was ready", p.name)
+		}
 		res, err := http.Get(url + "/readyz")
 		if err != nil {
 			return false
