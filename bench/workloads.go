@@ -163,7 +163,7 @@ func (b *bench) submit() error {
 	b.report.add(figure{
 		Name: name + ": p99", Value: at(latencies, 0.99), Unit: "ms", Goal: 20, Void: void,
 		Note:  fmt.Sprintf("p99.9 %.0f ms, %.0f/s answered, server's peak %.0f MB", at(latencies, 0.999), float64(clients*total)/took.Seconds(), peak),
-		Bound: "the disk's slow syncs; the load generator, the server and PostgreSQL share the cores",
+		Bound: "waiting for a processor: the load generator, the server and PostgreSQL share them, and an fsync is short beside it",
 	})
 	b.report.add(figure{Name: fmt.Sprintf("these %d jobs then worked by one worker process over HTTP", clients*total), Value: float64(clients*total) / drain.Seconds(), Unit: "tasks/s", Void: void,
 		Bound: "the processors, shared by server, worker and database"})
@@ -304,7 +304,7 @@ func (b *bench) jobsOn(kind string) (err error) {
 	}
 	b.report.add(figure{
 		Name: "chain of 1,000 tasks, submit to end, " + kind, Value: took.Seconds(), Unit: "s", Void: problem,
-		Note: fmt.Sprintf("%.1f ms a step", milliseconds(took)/1000), Bound: "a step is a settle with an acquire: one request, commits synced to disk one after the other",
+		Note: fmt.Sprintf("%.1f ms a step", milliseconds(took)/1000), Bound: "one step after the other: a request that settles and acquires, and the statements of its commits",
 	})
 	return nil
 }
