@@ -1,7 +1,8 @@
 // Command bench measures Drover as its users meet it: the drover binary started
-// as a process, over HTTP, with workers in processes of their own. It prints a
-// table, writes bench/out.json and the table of docs/performance.md. It is run
-// by "make bench", which gives it a PostgreSQL that syncs to disk.
+// as a process, over HTTP, with workers in processes of their own; and package
+// embedded, where all is one process. It prints a table, writes bench/out.json
+// and the table of docs/performance.md. It is run by "make bench", which gives it
+// a PostgreSQL that syncs to disk.
 //
 // A figure whose workload did not end whole is void, whatever the clock says.
 package main
@@ -40,6 +41,7 @@ var parts = []struct {
 	{"idle", (*bench).idle},
 	{"submit", (*bench).submit},
 	{"jobs", (*bench).jobs},
+	{"inside", (*bench).inside},
 	{"tasks", (*bench).tasks},
 	{"singles", (*bench).singles},
 	{"demo", (*bench).demo},

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/drover-dev/drover/client"
+	"github.com/drover-dev/drover/protocol"
 	"github.com/drover-dev/drover/worker"
 )
 
@@ -182,16 +183,22 @@ type number struct {
 	N int `json:"n"`
 }
 
-// workerProcess is what such a process does: tasks that add one.
+// workerProcess runs such tasks until ctx ends.
 func workerProcess(ctx context.Context) error {
-	w, err := worker.Connect(os.Getenv("BENCH_URL"), os.Getenv("BENCH_TOKEN"), worker.Config{Queues: []string{"bench"}, Slots: slots})
+	c, err := client.New(client.Config{URL: os.Getenv("BENCH_URL"), Token: os.Getenv("BENCH_TOKEN")})
 	if err != nil {
 		return err
 	}
+	return handlers(c).Run(ctx)
+}
+
+// handlers makes a worker whose tasks add one.
+func handlers(conn protocol.Worker) *worker.Worker {
+	w := worker.New(conn, worker.Config{Queues: []string{"bench"}, Slots: slots})
 	worker.Handle(w, "add", func(_ context.Context, _ *worker.Task, in number) (number, error) {
 		return number{in.N + 1}, nil
 	})
-	return w.Run(ctx)
+	return w
 }
 
 // freeAddress finds a port that nobody listens on.

@@ -12,8 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/client"
+	"github.com/drover-dev/drover/embedded"
 )
 
 // start: from the start of the process to the first 200 of /readyz.
@@ -285,6 +288,40 @@ func (b *bench) jobsOn(kind string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
+	return b.wideAndLong(i, kind+", worker process over HTTP")
+}
+
+// inside: the same two jobs with server and worker in one process.
+func (b *bench) inside() error {
+	for _, kind := range databases {
+		if err := b.insideOn(kind); err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) insideOn(kind string) (err error) {
+	db, err := b.database(kind)
+	if err != nil {
+		return err
+	}
+	d, err := embedded.Open(b.ctx, embedded.Config{DatabaseURL: db})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	w := handlers(d)
+	ctx, stop := context.WithCancel(b.ctx)
+	var loops errgroup.Group
+	loops.Go(func() error { return d.Run(ctx) })
+	loops.Go(func() error { return w.Run(ctx) })
+	defer func() { stop(); err = errors.Join(err, loops.Wait()) }()
+	return b.wideAndLong(&installation{Client: d.Client()}, kind+", worker in the process (package embedded)")
+}
+
+// wideAndLong runs a job of many tasks at once and one of many in a row.
+func (b *bench) wideAndLong(i *installation, where string) error {
 	for _, text := range []string{fan, chain(1000)} {
 		if _, err := i.ApplyPipeline(b.ctx, "bench.yaml", []byte(text)); err != nil {
 			return err
@@ -295,7 +332,7 @@ func (b *bench) jobsOn(kind string) (err error) {
 		return err
 	}
 	b.report.add(figure{
-		Name: "job of 10,000 mapped tasks, submit to end, " + kind, Value: took.Seconds(), Unit: "s", Void: problem,
+		Name: "job of 10,000 mapped tasks, submit to end, " + where, Value: took.Seconds(), Unit: "s", Void: problem,
 		Note: fmt.Sprintf("%.0f tasks/s", 10_000/took.Seconds()), Bound: "the processors: claims and settles of up to 200 tasks in a transaction",
 	})
 	took, problem, err = b.run(i, "chain", map[string]any{}, 1000, `{"n":1000}`)
@@ -303,8 +340,8 @@ func (b *bench) jobsOn(kind string) (err error) {
 		return err
 	}
 	b.report.add(figure{
-		Name: "chain of 1,000 tasks, submit to end, " + kind, Value: took.Seconds(), Unit: "s", Void: problem,
-		Note: fmt.Sprintf("%.1f ms a step", milliseconds(took)/1000), Bound: "one step after the other: a request that settles and acquires, and the statements of its commits",
+		Name: "chain of 1,000 tasks, submit to end, " + where, Value: took.Seconds(), Unit: "s", Void: problem,
+		Note: fmt.Sprintf("%.1f ms a step", milliseconds(took)/1000), Bound: "a step is the settle of one task and then the claim of the next: two transactions, one after the other, each synced to disk",
 	})
 	return nil
 }
