@@ -97,9 +97,9 @@ var endEvents = map[drover.Status]drover.EventType{
 func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how ending) {
 	errorJSON := encodeFailure(how.failure)
 	x.took(j, &t, endEvents[t.Status], how.data(&t))
-	x.finals = append(x.finals, store.FinalRow{Task: t, Tenant: tenant, At: x.now, Output: how.output, Error: errorJSON})
+	x.finals = append(x.finals, store.FinalRow{Task: t, Tenant: tenant, At: t.Since, Output: how.output, Error: errorJSON})
 	if how.was != nil && !(t.Status == drover.Succeeded && how.was.Attempt == 1 && how.was.Losses == 0) {
-		x.attempts = append(x.attempts, store.AttemptRow{Task: *how.was, At: x.now, Outcome: how.outcome, Status: t.Status, Error: errorJSON})
+		x.attempts = append(x.attempts, store.AttemptRow{Task: *how.was, At: t.Since, Outcome: how.outcome, Status: t.Status, Error: errorJSON})
 	}
 	if j == nil {
 		f := store.JobFinal{Job: t.Job, Run: 1, Tenant: tenant, Total: 1, FinishedAt: x.now}
@@ -121,7 +121,7 @@ func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how endi
 // between stores an attempt that ended while its task goes on.
 func (x *changes) between(j *store.JobLive, t lifecycle.Task, typ drover.EventType, how ending) {
 	x.took(j, &t, typ, how.data(&t))
-	x.attempts = append(x.attempts, store.AttemptRow{Task: *how.was, At: x.now, Outcome: how.outcome, Status: t.Status, Error: encodeFailure(how.failure)})
+	x.attempts = append(x.attempts, store.AttemptRow{Task: *how.was, At: t.Since, Outcome: how.outcome, Status: t.Status, Error: encodeFailure(how.failure)})
 	x.place(t)
 }
 

@@ -294,7 +294,7 @@ func (e *Engine) sweepPause(ctx context.Context, tx store.Tx, x *changes, id dro
 		x.place(lifecycle.Held(t, x.now))
 	}
 	for _, t := range ready {
-		t.Waits, t.Since = t.TotalAt(x.now), x.now
+		t.Waits, t.Since = t.TotalAt(x.now), max(t.Since, x.now)
 		t.Lane = lifecycle.HeldLane
 		x.place(t)
 	}

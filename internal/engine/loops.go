@@ -159,7 +159,7 @@ func (e *Engine) AdmitOnce(ctx context.Context) (int, error) {
 				x.place(lifecycle.Admitted(t, t.Lane, x.now))
 				continue
 			}
-			t.Waits, t.Since, t.Lane = t.TotalAt(x.now), x.now, lifecycle.HeldLane
+			t.Waits, t.Since, t.Lane = t.TotalAt(x.now), max(t.Since, x.now), lifecycle.HeldLane
 			x.place(t)
 		}
 		return len(rows), nil

@@ -40,7 +40,7 @@ func started(ev Event, t Task, h Hold, now Instant) Task {
 	if h.Paused {
 		t.Lane = HeldLane
 	} else {
-		t.QueuedAt = now
+		t.QueuedAt = t.Since // not before what it waited for: its row keeps this alone
 	}
 	return t
 }
@@ -48,7 +48,7 @@ func started(ev Event, t Task, h Hold, now Instant) Task {
 // Admitted returns a READY task that has become claimable, in the lane given.
 func Admitted(t Task, lane int32, now Instant) Task {
 	t = must(EventAdmit, t, drover.Queued, now)
-	t.Lane, t.QueuedAt = lane, now
+	t.Lane, t.QueuedAt = lane, t.Since
 	return t
 }
 
@@ -64,7 +64,7 @@ func Claimed(t Task, session, acquire int64, now Instant) Task {
 	t = must(EventClaim, t, drover.Running, now)
 	t.Attempt++
 	t.LeaseVersion++
-	t.Session, t.Acquire, t.ClaimedAt = session, acquire, now
+	t.Session, t.Acquire, t.ClaimedAt = session, acquire, t.Since
 	return t
 }
 

@@ -18,7 +18,7 @@ pick AS (SELECT p.at FROM ln, LATERAL (SELECT q.ctid AS at FROM task_queued q
     ORDER BY q.queue, q.class, q.lane, q.due_at, q.task_id LIMIT (SELECT ($2::bigint + count(*) - 1) / greatest(count(*), 1) FROM ln) FOR UPDATE OF q SKIP LOCKED) p LIMIT $2::bigint),
 d AS (DELETE FROM task_queued q WHERE q.ctid = ANY (ARRAY(SELECT at FROM pick)) RETURNING q.*),
 r AS (INSERT INTO task_running (` + runningCols + `)
-  SELECT d.task_id, d.job_id, d.node, d.idx, d.queue, d.lane, d.class, d.generation, d.attempt + 1, d.losses, d.lease_version + 1, d.events, d.due_at, d.waits, d.ready_at, d.queued_at, $7, $3, $8 FROM d
+  SELECT d.task_id, d.job_id, d.node, d.idx, d.queue, d.lane, d.class, d.generation, d.attempt + 1, d.losses, d.lease_version + 1, d.events, d.due_at, d.waits, d.ready_at, d.queued_at, greatest($7, d.queued_at), $3, $8 FROM d
   RETURNING ` + runningCols + `)
 SELECT RETURNED FROM r JOIN tasks t ON t.id = r.task_id ORDER BY r.due_at, r.task_id`
 

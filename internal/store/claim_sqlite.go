@@ -54,7 +54,8 @@ func claimSQLite(ctx context.Context, tx Tx, c Claim) ([]Claimed, error) {
 		x := &list[i]
 		x.Attempt++
 		x.LeaseVersion++
-		x.ClaimedAt, x.Since, x.Session, x.Task.Acquire, x.Status = c.Now, c.Now, c.Session, c.Acquire, drover.Running
+		x.ClaimedAt = max(c.Now, x.QueuedAt) // another may have queued it since c.Now was read
+		x.Since, x.Session, x.Task.Acquire, x.Status = x.ClaimedAt, c.Session, c.Acquire, drover.Running
 	}
 	add := Stmt{Text: insertRunning, Cols: append(columns(col(list, func(x *q) lifecycle.Task { return x.Task })),
 		col(list, func(x *q) int64 { return int64(x.ReadyAt) }), col(list, func(x *q) int64 { return int64(x.QueuedAt) }), col(list, func(x *q) int64 { return int64(x.ClaimedAt) }),
