@@ -34,6 +34,7 @@ func (c *clock) now() time.Time { return time.Now().Add(c.add) }
 
 func each(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
+	t.Parallel()
 	clk := &clock{}
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		clk.add = 0
