@@ -35,7 +35,7 @@ func (e *Engine) ReapOnce(ctx context.Context) (int, error) {
 	var ended, holding []int64
 	err := e.db.Write(ctx, func(tx store.Tx) error {
 		ended, holding = nil, nil
-		return tx.Pipe(ctx, store.ReapSessions(e.now(), reapAtOnce, &ended), store.SessionsToClear(reapAtOnce, &holding))
+		return tx.Pipe(ctx, append([]store.Stmt{store.ReapSessions(e.now(), reapAtOnce, &ended)}, store.SessionsToClear(reapAtOnce, &holding)...)...)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("reap: %w", err)

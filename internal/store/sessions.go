@@ -40,6 +40,12 @@ var (
 			"{lite:id IN (SELECT id FROM sessions WHERE ended = 0 AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2)} RETURNING id")
 	liveSessions   = driver.New("read live sessions", "", "SELECT "+sessionCols+" FROM sessions WHERE ended = 0 ORDER BY id")
 	endingSessions = driver.New("sessions to clear", "", "SELECT id FROM sessions WHERE ended = 1 ORDER BY id LIMIT $1")
+	// A row whose session is gone or holds nothing is nobody's: a restore, or a hand
+	// in the database. The sessions that run tasks are few; it skips from one to the next.
+	lostSessions = driver.New("sessions that are gone and run tasks", "",
+		"WITH RECURSIVE r(id) AS (SELECT (SELECT session_id FROM task_running ORDER BY session_id LIMIT 1) "+
+			"UNION ALL SELECT (SELECT t.session_id FROM task_running t WHERE t.session_id > r.id ORDER BY t.session_id LIMIT 1) FROM r WHERE r.id IS NOT NULL) "+
+			"SELECT r.id FROM r WHERE r.id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = r.id AND s.ended < 2) ORDER BY r.id LIMIT $1")
 	clearedSession = driver.New("mark session cleared", "", "UPDATE sessions SET ended = 2 WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM task_running WHERE session_id = $1)")
 	cancelledHeld  = driver.New("a session's cancelled leases", "",
 		"SELECT r.task_id, r.lease_version FROM task_running r JOIN job_holds h ON h.job_id = r.job_id AND h.kind = 2 WHERE r.session_id = $1 ORDER BY r.task_id")
@@ -97,9 +103,13 @@ func ReapSessions(now instant, n int, ids *[]int64) Stmt {
 	return Stmt{Text: reapSessions, Args: []any{int64(now), int64(n)}, Scan: into(ids, scanInt)}
 }
 
-// SessionsToClear names ended sessions whose tasks have not all been taken back.
-func SessionsToClear(n int, ids *[]int64) Stmt {
-	return Stmt{Text: endingSessions, Args: []any{int64(n)}, Scan: into(ids, scanInt)}
+// SessionsToClear names sessions whose tasks must be taken back: those that have
+// ended, and those of which there is no record.
+func SessionsToClear(n int, ids *[]int64) []Stmt {
+	return []Stmt{
+		{Text: endingSessions, Args: []any{int64(n)}, Scan: into(ids, scanInt)},
+		{Text: lostSessions, Args: []any{int64(n)}, Scan: into(ids, scanInt)},
+	}
 }
 
 // ClearedSession records that an ended session holds nothing any more, if so: a
