@@ -317,7 +317,7 @@ func (how *ending) data(t *lifecycle.Task) []byte {
 	str("reason", how.reason)
 	if f := how.failure; f != nil {
 		str("error_class", string(f.Class))
-		str("error_type", f.Type)
+		str("error_type", cutAt(f.Type, maxName))
 		str("message", cutAt(f.Message, 500))
 	}
 	return append(b, '}')

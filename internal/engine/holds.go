@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/lifecycle"
@@ -88,9 +89,9 @@ func actionData(c Caller, r Request) []byte {
 
 // checkRequest validates what actions have in common.
 func checkRequest(r *Request) error {
-	if len(r.ID) > maxKey || !clean(r.ID) {
+	if len(r.ID) > maxKey || !clean(r.ID) || r.ID != "" && strings.TrimSpace(r.ID) == "" {
 		return &drover.Error{Code: drover.CodeValidation, Detail: "the request is not valid",
-			Fields: []drover.FieldError{{Field: "request_id", Message: fmt.Sprintf("must have at most %d bytes of valid UTF-8 without control characters", maxKey)}}}
+			Fields: []drover.FieldError{{Field: "request_id", Message: fmt.Sprintf("must have at most %d bytes of valid UTF-8 without control characters, not only blanks", maxKey)}}}
 	}
 	if len(r.Reason) > 1000 {
 		return &drover.Error{Code: drover.CodeValidation, Detail: "the request is not valid",
