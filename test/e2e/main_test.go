@@ -104,6 +104,8 @@ func (f *folder) run(name string, words ...string) (stdout, stderr string, code 
 	var out, errs bytes.Buffer
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = f.path, f.env, &out, &errs
 	cmd.WaitDelay = time.Second // what it has started may hold its output open
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // and what it has started
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		f.t.Fatalf("%s %s: %v", name, strings.Join(words, " "), err)
 	}
