@@ -34,7 +34,7 @@ func (f figure) value() string {
 	if f.Void != "" {
 		return "void: " + f.Void
 	}
-	s := strconv.FormatFloat(f.Value, 'f', -1, 64)
+	var s string
 	switch {
 	case f.Value >= 100:
 		s = fmt.Sprintf("%.0f", f.Value)
