@@ -327,6 +327,7 @@ func TestOneOfCancelSuccessAndLossWins(t *testing.T) {
 			w.open()
 			cancelled := map[drover.JobID]bool{}
 			won := map[drover.TaskID]bool{}
+			var again []drover.Lease
 			err := together(4, func(i int) error {
 				switch i {
 				case 0, 1:
@@ -367,12 +368,29 @@ func TestOneOfCancelSuccessAndLossWins(t *testing.T) {
 						if _, err := w.AdmitOnce(context.Background()); err != nil {
 							return err
 						}
+						l, err := w.Acquire(context.Background(), w.c, drover.Acquire{Session: w.session, Max: 20, Number: 1})
+						if err != nil {
+							return err
+						}
+						again = append(again, l...)
 					}
 				}
 				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
+			}
+			for _, l := range again { // it is theirs now, and late words of the first worker change nothing
+				first := l
+				first.LeaseVersion -= 2
+				for _, o := range []drover.Outcome{failed(first, drover.ClassPermanent, "late"), ok(first, "1")} {
+					if s, err := w.settleBy(gone, o); err != nil || drover.CodeOf(s[0].Err) != drover.CodeLeaseLost {
+						t.Errorf("a late word: %+v, %v", s, err)
+					}
+				}
+				if err := w.accepted(ok(l, "2")); err != nil {
+					t.Errorf("task %s, given again: %v", l.TaskID, err)
+				}
 			}
 			w.finish(func(l drover.Lease) drover.Outcome {
 				if cancelled[l.JobID] {
@@ -584,7 +602,7 @@ func TestSessionsAreRenewedAndClosedWhileTheySettle(t *testing.T) {
 		err := together(6, func(i int) error {
 			switch i {
 			case 0:
-				return settle(one, mine)
+				return settle(one, mine[:3*n/4]) // it is closed with the rest
 			case 1:
 				return settle(two, theirs)
 			case 2:
@@ -623,7 +641,7 @@ func TestSessionsAreRenewedAndClosedWhileTheySettle(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkInvariants(t, w)
-		w.finish(func(l drover.Lease) drover.Outcome {
+		ran := w.finish(func(l drover.Lease) drover.Outcome {
 			if won[l.TaskID] > 0 {
 				t.Errorf("task %s was given out again after its success", l.TaskID)
 			}
@@ -632,6 +650,9 @@ func TestSessionsAreRenewedAndClosedWhileTheySettle(t *testing.T) {
 			}
 			return ok(l, "1")
 		})
+		if len(ran)+len(won) != 3*n {
+			t.Errorf("%d successes were reported for %d tasks", len(ran)+len(won), 3*n)
+		}
 		for _, id := range ids {
 			w.want(id, drover.Succeeded)
 		}
