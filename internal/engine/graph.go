@@ -72,9 +72,31 @@ func (g *graph) add(t lifecycle.Task) {
 // succeeded tells the graph of a task that ended well.
 func (g *graph) succeeded(k dag.Key, output json.RawMessage) {
 	g.out[k] = output
+	seen := map[int32]bool{}
 	for _, c := range g.plan.Children(k) {
 		g.minus = append(g.minus, dag.Delta{Key: c, By: -1})
 		g.want = append(g.want, c)
+		g.mayExpand(c, seen)
+	}
+}
+
+// mayExpand wants what an expansion changes of a map that this transaction may
+// expand, and so on from its joins. Every row is locked by the first load, in
+// one order with all others: a settle that locked the map's rows after its joins
+// deadlocked with one that came from the other side.
+func (g *graph) mayExpand(k dag.Key, seen map[int32]bool) {
+	n := &g.plan.Nodes[k.Node]
+	if !n.Mapped || n.Over >= 0 || seen[k.Node] {
+		return
+	}
+	seen[k.Node] = true
+	exp := g.plan.Expand(k.Node, 2)
+	for _, m := range exp.Maps {
+		g.want = append(g.want, dag.Key{Node: m, Index: dag.Unexpanded})
+	}
+	for _, j := range exp.Joins {
+		g.want = append(g.want, j.Key)
+		g.mayExpand(j.Key, seen)
 	}
 }
 
@@ -135,7 +157,7 @@ func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool) error {
 		return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
 	})
 	var rows []lifecycle.Task
-	if err := tx.Pipe(ctx, store.LockPending(slices.Compact(keys), &rows)...); err != nil {
+	if err := tx.Pipe(ctx, store.LockPending(slices.Compact(keys), &rows)); err != nil {
 		return err
 	}
 	for _, t := range rows {

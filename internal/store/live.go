@@ -1,6 +1,8 @@
 package store
 
 import (
+	"math"
+
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store/driver"
@@ -181,10 +183,9 @@ type Key struct {
 }
 
 var (
-	lockPending = driver.New("lock pending", "job_id uuid, node int, idx int",
-		"SELECT "+qualify("p", pendingCols)+" FROM {rows} JOIN task_pending p ON p.job_id = {job_id} AND p.node = {node} AND p.idx = {idx} {for update of p}")
-	lockPendingNode = driver.New("lock pending of a node", "job_id uuid, node int",
-		"SELECT "+qualify("p", pendingCols)+" FROM {rows} JOIN task_pending p ON p.job_id = {job_id} AND p.node = {node} ORDER BY p.idx {for update of p}")
+	// One statement for rows and whole nodes, so that all are locked in one order.
+	lockPending = driver.New("lock pending", "job_id uuid, node int, first int, last int",
+		"SELECT "+qualify("p", pendingCols)+" FROM {rows} JOIN task_pending p ON p.job_id = {job_id} AND p.node = {node} AND p.idx BETWEEN {first} AND {last} ORDER BY p.job_id, p.node, p.idx {for update of p}")
 	updateUnmet = driver.New("update unmet", "job_id uuid, node int, idx int, unmet int",
 		"UPDATE task_pending SET unmet = {unmet} {from} WHERE task_pending.job_id = {job_id} AND task_pending.node = {node} AND task_pending.idx = {idx}")
 	deletePending = driver.New("delete pending", "job_id uuid, node int, idx int",
@@ -199,21 +200,17 @@ func keyCols(keys []Key) []any {
 	}
 }
 
-// LockPending locks and reads the rows named; the keys must be sorted. A key
-// with Index −2 reads every row of its node.
-func LockPending(keys []Key, rows *[]lifecycle.Task) []Stmt {
-	var single, whole []Key
-	for _, k := range keys {
+// LockPending locks and reads the rows named, in the order of their keys,
+// whatever the order of keys. A key with Index −2 reads every row of its node; a
+// row that two keys name is read twice.
+func LockPending(keys []Key, rows *[]lifecycle.Task) Stmt {
+	cols := append(keyCols(keys), col(keys, func(k *Key) int32 { return k.Index }))
+	for i, k := range keys {
 		if k.Index == -2 {
-			whole = append(whole, k)
-		} else {
-			single = append(single, k)
+			cols[2].([]int32)[i], cols[3].([]int32)[i] = math.MinInt32, math.MaxInt32
 		}
 	}
-	return []Stmt{
-		{Text: lockPendingNode, Cols: keyCols(whole)[:2], Scan: into(rows, scanPending)},
-		{Text: lockPending, Cols: keyCols(single), Scan: into(rows, scanPending)},
-	}
+	return Stmt{Text: lockPending, Cols: cols, Scan: into(rows, scanPending)}
 }
 
 // UpdateUnmet stores the counters of rows that stay PENDING.
@@ -261,7 +258,7 @@ var (
 	takeJobQueued  = driver.New("take a job's queued", "", take("task_queued", "queue, class, lane, due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", queuedCols))
 	takeJobDelayed = driver.New("take a job's delayed", "", take("task_delayed", "due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", delayedCols))
 	takeJobRunning = driver.New("take a job's running", "", take("task_running", "task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", runningCols))
-	lockJobQueued  = driver.New("lock a job's queued", "", "SELECT "+queuedCols+" FROM task_queued WHERE job_id = $1 LIMIT $2 {for update}")
+	lockJobQueued  = driver.New("lock a job's queued", "", "SELECT "+queuedCols+" FROM task_queued WHERE job_id = $1 ORDER BY task_id LIMIT $2 {for update}")
 )
 
 // TakeJobLive removes up to n rows of the job from each table but task_running.
