@@ -206,7 +206,7 @@ func (e *Engine) sweepPass(ctx context.Context, id drover.JobID) (n int, err err
 	err = e.db.Write(ctx, func(tx store.Tx) error {
 		x, n = e.changes(e.now()), 0
 		var holds []store.Hold
-		if err := tx.Pipe(ctx, store.LockHolds(id, &holds)); err != nil {
+		if err := tx.Pipe(ctx, store.ReadHolds(id, &holds)); err != nil {
 			return err
 		}
 		byKind := map[store.HoldKind]store.Hold{}
@@ -218,9 +218,9 @@ func (e *Engine) sweepPass(ctx context.Context, id drover.JobID) (n int, err err
 		case byKind[store.HoldCancel].Kind != 0:
 			n, err = e.sweepCancel(ctx, tx, x, byKind[store.HoldCancel])
 		case byKind[store.HoldPause].Kind != 0 && !byKind[store.HoldPause].Swept:
-			n, err = e.sweepPause(ctx, tx, x, id)
+			n, err = e.sweepPause(ctx, tx, x, byKind[store.HoldPause])
 		case byKind[store.HoldResume].Kind != 0:
-			n, err = e.sweepResume(ctx, tx, x, id)
+			n, err = e.sweepResume(ctx, tx, x, byKind[store.HoldResume])
 		}
 		return err
 	})
@@ -229,6 +229,20 @@ func (e *Engine) sweepPass(ctx context.Context, id drover.JobID) (n int, err err
 	}
 	e.tell(x)
 	return n, nil
+}
+
+// stillHeld locks the hold that a sweep acts on, after the rows it has taken, so
+// that the hold does not end before the sweep commits. One that has ended since it
+// was read, or has made room for another, is looked at again.
+func stillHeld(ctx context.Context, tx store.Tx, h store.Hold) error {
+	var now []store.Hold
+	if err := tx.Pipe(ctx, store.LockHold(h.Job, h.Kind, &now)); err != nil {
+		return err
+	}
+	if len(now) == 0 || now[0].At != h.At || now[0].Cause != h.Cause {
+		return store.ErrRetry
+	}
+	return nil
 }
 
 // sweepCancel ends what waits, and by force what still runs after the grace.
@@ -254,8 +268,8 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 		}
 		return 0, tx.Pipe(ctx, store.DeleteHold(id, store.HoldCancel)) // of a job that has ended
 	}
-	if j.Cancelling == 0 {
-		return 0, store.ErrRetry // the hold was of a run that has ended since
+	if err := stillHeld(ctx, tx, h); err != nil {
+		return 0, err
 	}
 	if len(rows) == 0 {
 		return 0, nil
@@ -283,9 +297,13 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 }
 
 // sweepPause puts claimable tasks of a paused job where nobody scans.
-func (e *Engine) sweepPause(ctx context.Context, tx store.Tx, x *changes, id drover.JobID) (int, error) {
+func (e *Engine) sweepPause(ctx context.Context, tx store.Tx, x *changes, h store.Hold) (int, error) {
+	id := h.Job
 	var queued, ready []lifecycle.Task
 	if err := tx.Pipe(ctx, store.TakeJobReady(id, false, sweepRows, &ready), store.TakeJobQueued(id, sweepRows, &queued)); err != nil {
+		return 0, err
+	}
+	if err := stillHeld(ctx, tx, h); err != nil {
 		return 0, err
 	}
 	if len(queued)+len(ready) == 0 {
@@ -303,9 +321,13 @@ func (e *Engine) sweepPause(ctx context.Context, tx store.Tx, x *changes, id dro
 }
 
 // sweepResume stands held tasks in line again.
-func (e *Engine) sweepResume(ctx context.Context, tx store.Tx, x *changes, id drover.JobID) (int, error) {
+func (e *Engine) sweepResume(ctx context.Context, tx store.Tx, x *changes, h store.Hold) (int, error) {
+	id := h.Job
 	var ready []lifecycle.Task
 	if err := tx.Pipe(ctx, store.TakeJobReady(id, true, sweepRows, &ready)); err != nil {
+		return 0, err
+	}
+	if err := stillHeld(ctx, tx, h); err != nil {
 		return 0, err
 	}
 	if len(ready) == 0 {

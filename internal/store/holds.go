@@ -38,8 +38,9 @@ var (
 	insertHolds = driver.New("insert holds", "job_id uuid, kind smallint, cause smallint, at bigint, actor text, reason text, swept smallint",
 		"INSERT INTO job_holds (job_id, kind, cause, at, actor, reason, swept) SELECT {job_id}, {kind}, {cause}, {at}, {actor}, {reason}, {swept} {from} WHERE true ON CONFLICT DO NOTHING")
 	holdCols    = "job_id, kind, cause, at, actor, reason, swept"
-	shareHolds  = driver.New("share holds", "id uuid", "SELECT "+qualify("h", holdCols)+" FROM {rows} JOIN job_holds h ON h.job_id = {id} {for share of h}")
-	lockHolds   = driver.New("lock holds", "id uuid", "SELECT "+qualify("h", holdCols)+" FROM {rows} JOIN job_holds h ON h.job_id = {id} {for update of h}")
+	readHolds   = driver.New("read holds", "", "SELECT "+holdCols+" FROM job_holds WHERE job_id = $1 ORDER BY kind")
+	shareHolds  = driver.New("share holds", "id uuid", "SELECT "+qualify("h", holdCols)+" FROM {rows} JOIN job_holds h ON h.job_id = {id} ORDER BY h.job_id, h.kind {for share of h}")
+	lockHold    = driver.New("lock hold", "", "SELECT "+holdCols+" FROM job_holds WHERE job_id = $1 AND kind = $2 {for update}")
 	sweepHolds  = driver.New("read holds to sweep", "", "SELECT "+holdCols+" FROM job_holds WHERE kind = 2 OR swept = 0 ORDER BY job_id, kind LIMIT $1")
 	sweptHold   = driver.New("mark hold swept", "", "UPDATE job_holds SET swept = 1 WHERE job_id = $1 AND kind = $2")
 	deleteHold  = driver.New("delete hold", "", "DELETE FROM job_holds WHERE job_id = $1 AND kind = $2")
@@ -72,9 +73,16 @@ func ShareHolds(jobs []drover.JobID, rows *[]Hold) Stmt {
 	return Stmt{Text: shareHolds, Cols: []any{jobIDs(jobs)}, Scan: into(rows, scanHold)}
 }
 
-// LockHolds reads the holds of a job for a sweep, which may change them.
-func LockHolds(job drover.JobID, rows *[]Hold) Stmt {
-	return Stmt{Text: lockHolds, Cols: []any{jobIDs([]drover.JobID{job})}, Scan: into(rows, scanHold)}
+// ReadHolds reads the holds of a job. What it says may be over by the time it is
+// acted on: LockHold tells.
+func ReadHolds(job drover.JobID, rows *[]Hold) Stmt {
+	return Stmt{Text: readHolds, Args: []any{[16]byte(job)}, Scan: into(rows, scanHold)}
+}
+
+// LockHold reads a hold for a sweep, which may change it; none when it is over.
+// It comes after the job's other rows.
+func LockHold(job drover.JobID, kind HoldKind, rows *[]Hold) Stmt {
+	return Stmt{Text: lockHold, Args: []any{[16]byte(job), int16(kind)}, Scan: into(rows, scanHold)}
 }
 
 // HoldsToSweep reads holds whose jobs may still have rows to move.
