@@ -29,6 +29,9 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 		if s, err = e.session(ctx, tx, c, a.Session, true); err != nil {
 			return err
 		}
+		if e.expired(s) {
+			return expiredSession(a.Session)
+		}
 		leases, broken, err = e.claim(ctx, tx, s, a)
 		return err
 	})

@@ -66,11 +66,6 @@ func (e *Engine) clearSession(ctx context.Context, id int64, released bool) (int
 			if err := tx.Pipe(ctx, store.TakeSession(id, takeAtOnce, &rows)); err != nil {
 				return err
 			}
-			if len(rows) < takeAtOnce {
-				if err := tx.Pipe(ctx, store.ClearedSession(id)); err != nil {
-					return err
-				}
-			}
 			var reports []*report
 			for _, t := range rows {
 				r := &report{task: t, Outcome: drover.Outcome{TaskID: t.ID, LeaseVersion: t.LeaseVersion, Status: outcomeLost}}
@@ -90,9 +85,15 @@ func (e *Engine) clearSession(ctx context.Context, id int64, released bool) (int
 		}
 		e.after(ctx, x)
 		if total += n; n < takeAtOnce {
-			return total, nil
+			break
 		}
 	}
+	// By itself: a transaction that has taken tasks does not touch their session,
+	// which others lock first.
+	if err := e.db.Write(ctx, func(tx store.Tx) error { return tx.Pipe(ctx, store.ClearedSession(id)) }); err != nil {
+		return total, fmt.Errorf("clear worker %s: %w", drover.SessionID(id), err)
+	}
+	return total, nil
 }
 
 // EndInProcessSessions ends the sessions of workers that lived inside a server

@@ -69,20 +69,18 @@ func (e *Engine) showSession(s store.SessionRow) drover.Session {
 		LeaseFor: drover.Duration(e.opts.LeaseFor), RenewEvery: drover.Duration(e.opts.LeaseFor / 3)}
 }
 
-// session reads a session of the caller's. live asks that it has not expired,
-// and keeps the reaper from ending it before the transaction does.
-func (e *Engine) session(ctx context.Context, tx store.Tx, c Caller, id drover.SessionID, live bool) (store.SessionRow, error) {
-	s, err := store.ReadSession(ctx, tx, int64(id), live)
-	switch {
-	case err != nil:
-		return s, err
-	case s.ID == 0, s.Tenant != callerTenant(c) || s.Actor != c.Actor:
-		return s, notFound("worker", id)
-	case live && (s.Ended || s.ExpiresAt <= e.now()):
-		return s, expiredSession(id)
+// session reads a session of the caller's. share keeps the reaper from ending it
+// before the transaction does.
+func (e *Engine) session(ctx context.Context, tx store.Tx, c Caller, id drover.SessionID, share bool) (store.SessionRow, error) {
+	s, err := store.ReadSession(ctx, tx, int64(id), share)
+	if err == nil && (s.ID == 0 || s.Tenant != callerTenant(c) || s.Actor != c.Actor) {
+		err = notFound("worker", id)
 	}
-	return s, nil
+	return s, err
 }
+
+// expired says that nothing can be claimed for a session any more.
+func (e *Engine) expired(s store.SessionRow) bool { return s.Ended || s.ExpiresAt <= e.now() }
 
 // callerTenant is the tenant a caller's sessions serve; 0 is all.
 func callerTenant(c Caller) int32 {

@@ -81,7 +81,9 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	for _, i := range live {
 		s := batch[i]
 		out[i] = SettleResult{Settled: make([]drover.Settled, len(s.Outcomes))}
-		row, err := e.session(ctx, tx, s.Caller, s.Session, false)
+		// One that acquires is shared, as by any claim, so that the reaper waits for
+		// it; and before all other rows, as by a renewal, which changes it.
+		row, err := e.session(ctx, tx, s.Caller, s.Session, s.Acquire != nil)
 		var refused *drover.Error
 		if errors.As(err, &refused) {
 			out[i] = SettleResult{Err: refused}
@@ -106,20 +108,15 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	for _, i := range live {
 		a := batch[i].Acquire
 		s, ok := sessions[i]
-		if a == nil || !ok || s.Ended || s.Draining || s.ExpiresAt <= x.now {
+		if a == nil || !ok || s.Draining || e.expired(s) {
 			continue
 		}
-		// Shared, as by any claim, so that the reaper waits for it.
-		if s, err := e.session(ctx, tx, batch[i].Caller, batch[i].Session, true); err == nil {
-			leases, bad, err := e.claim(ctx, tx, s, *a)
-			if err != nil {
-				return err
-			}
-			out[i].Leases = leases
-			*broken = append(*broken, bad...)
-		} else if drover.CodeOf(err) == "" {
+		leases, bad, err := e.claim(ctx, tx, s, *a)
+		if err != nil {
 			return err
 		}
+		out[i].Leases = leases
+		*broken = append(*broken, bad...)
 	}
 	return nil
 }
