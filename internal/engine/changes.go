@@ -26,6 +26,7 @@ type changes struct {
 	unmet    []lifecycle.Task // pending rows whose counter changes
 	met      []lifecycle.Task // pending rows that leave
 	finals   []store.FinalRow
+	expanded []drover.TaskID // maps that ended before and have expanded now: their elements stand for them
 	attempts []store.AttemptRow
 	events   []store.EventRow
 	ended    []store.JobFinal // runs that end
@@ -212,6 +213,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for c := range slices.Chunk(x.live, rowsAtOnce) {
 		add(store.InsertLive(c)...)
 	}
+	add(store.DeleteFinals(x.expanded))
 	for c := range slices.Chunk(x.finals, rowsAtOnce) {
 		add(store.InsertFinal(c))
 	}

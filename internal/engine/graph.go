@@ -31,6 +31,7 @@ type graph struct {
 	minus []dag.Delta                 // changes of counters, to apply when loaded
 	out   map[dag.Key]json.RawMessage // outputs of this transaction, not stored yet
 	maps  []dag.Key                   // maps that may expand
+	again []drover.TaskID             // maps that ended before, were replayed and expand
 	grew  bool                        // rows were added or replaced
 	x     []store.TaskRow             // new elements
 	fail  []failedMap
@@ -231,11 +232,14 @@ func (g *graph) expand(ctx context.Context, tx store.Tx, e *Engine, now lifecycl
 			continue // swept, or it has expanded before
 		}
 		old.gone = true
+		if old.task.Generation > 1 {
+			g.again = append(g.again, old.task.ID)
+		}
 		g.grown += int32(n - 1)
 		for idx := range n {
 			t := old.task
 			t.ID, t.Index = drover.TaskID(e.db.NewID()), int32(idx)
-			t.Waits, t.Since = lifecycle.Waits{}, now // an element is as old as the expansion
+			t.Generation, t.Waits, t.Since = 1, lifecycle.Waits{}, now // an element is as old as the expansion
 			row := g.record(t, nil)
 			if i == 0 {
 				row.Input = items[idx]
@@ -293,6 +297,7 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 		}
 	}
 	x.tasks = append(x.tasks, g.x...)
+	x.expanded = append(x.expanded, g.again...)
 	live.Total += g.grown
 	live.Open += g.grown
 	if g.grew {

@@ -42,7 +42,35 @@ func (e *Engine) Replay(ctx context.Context, c Caller, id drover.TaskID, r Repla
 		return drover.Task{}, fmt.Errorf("replay task: %w", err)
 	}
 	e.after(ctx, x)
-	return e.Task(ctx, c, id)
+	t, err := e.Task(ctx, c, id)
+	if drover.CodeOf(err) == drover.CodeNotFound {
+		return e.expandedMap(ctx, c, id)
+	}
+	return t, err
+}
+
+// expandedMap is a replayed map that has expanded at once, as its generation
+// began: its elements stand for it now.
+func (e *Engine) expandedMap(ctx context.Context, c Caller, id drover.TaskID) (out drover.Task, err error) {
+	err = e.db.Read(ctx, func(tx store.Tx) error {
+		var rows []store.TaskRow
+		if err := tx.Pipe(ctx, store.ReadTasks([]drover.TaskID{id}, &rows)); err != nil {
+			return err
+		}
+		if len(rows) == 0 || rows[0].Tenant != c.Tenant {
+			return notFound("task", id)
+		}
+		live := &lifecycle.Task{Status: drover.Pending, Class: rows[0].Class, Generation: 2, Since: e.now()}
+		list, err := e.showTasks(ctx, tx, []taskState{{TaskRow: rows[0], live: live}})
+		if err == nil {
+			out = list[0]
+		}
+		return err
+	})
+	if err != nil {
+		return drover.Task{}, fmt.Errorf("read task: %w", err)
+	}
+	return out, nil
 }
 
 func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, id drover.TaskID, r ReplayRequest) error {

@@ -16,8 +16,10 @@ var (
 	taskJob   = driver.New("find a task's job", "", "SELECT job_id FROM tasks WHERE id = $1")
 	lastRun   = driver.New("read a job's last run", "", "SELECT run, tenant, status, events, total, succeeded, failed, cancelled, skipped, finished_at FROM job_final WHERE job_id = $1 ORDER BY run DESC LIMIT 1")
 	taskLanes = driver.New("read lanes of tasks", "id uuid", "SELECT t.id, t.lane FROM {rows} JOIN tasks t ON t.id = {id}")
-	insertOp  = driver.New("insert operation", "", "INSERT INTO operations (tenant, request_id, action, subject, created_at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING")
-	readOp    = driver.New("read operation", "", "SELECT action, subject FROM operations WHERE tenant = $1 AND request_id = $2")
+	// Of a map that ended before it could expand: once it has, it stands nowhere, as any map.
+	deleteFinals = driver.New("delete ends of expanded maps", "id uuid", "DELETE FROM task_final {using} WHERE task_final.task_id = {id}")
+	insertOp     = driver.New("insert operation", "", "INSERT INTO operations (tenant, request_id, action, subject, created_at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING")
+	readOp       = driver.New("read operation", "", "SELECT action, subject FROM operations WHERE tenant = $1 AND request_id = $2")
 )
 
 // JobTasks reads every task of a job as it stands: final ones in their last
@@ -58,6 +60,12 @@ func LastRun(ctx context.Context, tx Tx, job drover.JobID) (f JobFinal, err erro
 	}})
 	f.Job, f.Status = job, drover.Status(status)
 	return f, err
+}
+
+// DeleteFinals removes the ends of maps that were replayed and have expanded; the
+// job's events keep what became of them.
+func DeleteFinals(tasks []drover.TaskID) Stmt {
+	return Stmt{Text: deleteFinals, Cols: []any{col(tasks, func(id *drover.TaskID) [16]byte { return [16]byte(*id) })}}
 }
 
 // TaskLanes reads the lanes tasks belong to.
