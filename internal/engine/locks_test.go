@@ -1,0 +1,484 @@
+package engine_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/internal/store"
+	"github.com/drover-dev/drover/internal/store/driver"
+	"github.com/drover-dev/drover/internal/store/storetest"
+)
+
+// lockOrder ranks the statements that wait for rows, as ARCHITECTURE.md does: a
+// transaction goes up, never down. Two that go different ways wait for each other
+// until the database ends one of them, a second later.
+var lockOrder = map[string]int{
+	"insert idempotency keys": 1,
+
+	"share session": 2, "renew session": 2, "end session": 2, "end expired sessions": 2, "mark session cleared": 2,
+
+	"take running": 3, "take a session's running": 3, "take a job's running": 3,
+
+	"lock pending": 4, "take a job's pending": 4,
+
+	"take a job's ready": 5, "take a job's ready that are not held": 5, "take a job's held": 5, "take ready": 5,
+	"take a job's delayed": 6, "take due": 6,
+	"take a job's queued": 7, "lock a job's queued": 7,
+
+	"lock job_live": 8,
+
+	"insert holds": 9, "share holds": 9, "lock hold": 9, "delete hold": 9, "delete holds": 9,
+
+	// A claim never waits (it steps over rows that are locked), but others wait
+	// for it: nothing that waits may follow. By turns on SQLite.
+	"claim": 10, "claim of a tenant": 10, "delete queued": 10,
+}
+
+// onlyOn names statements that one database alone has.
+var onlyOn = map[string]driver.Dialect{"claim": driver.PostgreSQL, "claim of a tenant": driver.PostgreSQL, "delete queued": driver.SQLite}
+
+// lockOnce names statements that sort what they lock: twice in a transaction they
+// would not have.
+var lockOnce = []string{"insert idempotency keys", "take running", "lock pending", "lock job_live"}
+
+// lockWatch is a driver that watches the order in which transactions lock rows.
+type lockWatch struct {
+	driver.Driver
+	mu   sync.Mutex
+	seen map[string]bool
+	bad  map[string]int
+}
+
+func (l *lockWatch) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	return l.Driver.Write(ctx, func(tx driver.Tx) error { return fn(&watchedTx{Tx: tx, watch: l}) })
+}
+
+type watchedTx struct {
+	driver.Tx
+	watch *lockWatch
+	at    int
+	last  string // the statement that took it there
+	done  []string
+}
+
+// Pipe counts the rows each statement locks, and complains of those that come too late.
+func (x *watchedTx) Pipe(ctx context.Context, list ...driver.Stmt) error {
+	counted := slices.Clone(list)
+	rows := make([]int64, len(list))
+	for i, s := range list {
+		if s.Scan != nil {
+			counted[i].Scan = func(r driver.Row) error { rows[i]++; return s.Scan(r) }
+		} else if s.Affected == nil {
+			counted[i].Affected = &rows[i]
+		}
+	}
+	err := x.Tx.Pipe(ctx, counted...)
+	x.watch.mu.Lock()
+	defer x.watch.mu.Unlock()
+	for i, s := range list {
+		if s.Text == nil {
+			continue
+		}
+		rank, locks := lockOrder[s.Text.Name]
+		if s.Affected != nil {
+			rows[i] = *s.Affected
+		}
+		if !locks || rows[i] == 0 {
+			continue
+		}
+		x.watch.seen[s.Text.Name] = true
+		if slices.Contains(lockOnce, s.Text.Name) && slices.Contains(x.done, s.Text.Name) {
+			x.watch.bad[fmt.Sprintf("%q locks a second time", s.Text.Name)]++
+		}
+		x.done = append(x.done, s.Text.Name)
+		if rank < x.at {
+			x.watch.bad[fmt.Sprintf("%q comes after %q", s.Text.Name, x.last)]++
+		} else {
+			x.at, x.last = rank, s.Text.Name
+		}
+		if s.Text.Name != "lock pending" && s.Text.Name != "delete queued" && !sortedKeys(s.Cols) { // one sorts by itself, one runs alone
+			x.watch.bad[fmt.Sprintf("the keys of %q are not sorted", s.Text.Name)]++
+		}
+	}
+	return err
+}
+
+// sortedKeys reports whether the rows of a batch ascend by their first column
+// that tells them apart.
+func sortedKeys(cols []any) bool {
+	for i := 1; i < driver.Len(cols); i++ {
+		c := 0
+		for _, col := range cols {
+			switch v := col.(type) {
+			case [][16]byte:
+				c = bytes.Compare(v[i-1][:], v[i][:])
+			case []string:
+				c = cmp.Compare(v[i-1], v[i])
+			case []int32:
+				c = cmp.Compare(v[i-1], v[i])
+			}
+			if c != 0 {
+				break
+			}
+		}
+		if c > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// TestLocksAreTakenInOneOrder goes through everything the engine does and looks
+// at the order in which it locks. No race is needed to see a wrong one.
+func TestLocksAreTakenInOneOrder(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		if raceDetector && w.db.Dialect() == driver.SQLite {
+			return // slow, and the same without
+		}
+		ctx := t.Context()
+		watch := &lockWatch{Driver: w.db.Driver, seen: map[string]bool{}, bad: map[string]int{}}
+		w.db.Driver = watch
+		w.apply(ingest)
+		w.apply(`pipeline: grow
+input: {type: object}
+tasks:
+  list: {run: k}
+  other: {run: k}
+  third: {run: k}
+  one: {run: k, for_each: "${{ tasks.list.output }}"}
+  two: {run: k, for_each: one, needs: [other]}
+  more: {run: k, for_each: "${{ tasks.two.output }}", needs: [one]}
+  three: {run: k, for_each: two, needs: [third, list]}
+  end: {run: k, needs: [three, more]}
+`)
+		loops := func() {
+			t.Helper()
+			for range 3 {
+				w.step("reap", w.ReapOnce)
+				w.step("timers", w.TimersOnce)
+				w.step("admit", w.AdmitOnce)
+				w.step("sweep", w.SweepOnce)
+				w.step("expire", w.ExpireOnce)
+			}
+		}
+		must := func(_ any, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		handle := func(l drover.Lease) drover.Outcome {
+			switch l.Name {
+			case "decode":
+				return ok(l, `{"segments": [1, 2, 3]}`)
+			case "extract":
+				return ok(l, `{"frames": 1}`)
+			case "list":
+				return ok(l, []string{"[]", "[1]", "[1, 2, 3]"}[l.TaskID[15]%3])
+			}
+			return ok(l, "1")
+		}
+		// A batch of many jobs, keys in no order; every settle acquires as well.
+		var jobs []drover.NewJob
+		for i := range 24 {
+			jobs = append(jobs, drover.NewJob{Pipeline: "grow", IdempotencyKey: fmt.Sprint("key ", (i*7)%24)})
+			jobs = append(jobs, drover.NewJob{Pipeline: "ingest", Input: json.RawMessage(`{"n": 3}`), IdempotencyKey: fmt.Sprint("other key ", (i*5)%24)})
+		}
+		must(w.Submit(ctx, w.c, jobs))
+		must(w.Submit(ctx, w.c, jobs[:5]))
+		held := w.acquire(30)
+		for round := 0; len(held) > 0 && round < 300; round++ {
+			n := min(13, len(held))
+			var out []drover.Outcome
+			for _, l := range held[:n] {
+				out = append(out, handle(l))
+			}
+			slices.Reverse(out)
+			w.number++
+			half := len(out) / 2
+			r := w.Settle(ctx, []engine.Settlement{
+				{Caller: w.c, Session: w.session, Outcomes: out[:half]},
+				{Caller: w.c, Session: w.session, Outcomes: out[half:], Acquire: &drover.Acquire{Session: w.session, Max: 10, Number: w.number}},
+			})
+			for _, x := range r {
+				if x.Err != nil {
+					t.Fatal(x.Err)
+				}
+			}
+			held = append(held[n:], r[1].Leases...)
+			if len(held) < 20 {
+				held = append(held, w.acquire(10)...)
+			}
+		}
+		// Jobs of one task and of several in every state, with every action on them.
+		act := func(n drover.NewJob, with func(id drover.JobID, l []drover.Lease)) {
+			t.Helper()
+			id := w.submit(n)
+			l := w.acquire(2)
+			with(id, l)
+			loops()
+			w.clock.add += 35 * time.Second // leases, graces and delays run out
+			loops()
+			w.open()
+			w.work(handle)
+			loops()
+			w.work(handle)
+		}
+		for _, n := range []drover.NewJob{{Kind: "k"}, {Pipeline: "grow"}, {Pipeline: "ingest", Input: json.RawMessage(`{"n": 2}`)}} {
+			act(n, func(id drover.JobID, l []drover.Lease) { // a worker that does not acknowledge, and goes on
+				must(w.Cancel(ctx, w.c, id, engine.Request{}))
+				w.clock.add += 20 * time.Second
+				must(w.Renew(ctx, w.c, w.session, drover.Renewal{Held: []drover.Held{{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion}}, Acquired: w.number}))
+				w.clock.add += 20 * time.Second
+				loops()
+			})
+			act(n, func(id drover.JobID, l []drover.Lease) {
+				w.settle(failed(l[0], drover.ClassRetryable, "again"))
+				must(w.Cancel(ctx, w.c, id, engine.Request{}))
+			})
+			act(n, func(id drover.JobID, l []drover.Lease) {
+				w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeReleased})
+				must(w.Pause(ctx, w.c, id, engine.Request{}))
+				must(w.Cancel(ctx, w.c, id, engine.Request{}))
+			})
+			act(n, func(drover.JobID, []drover.Lease) {})
+			act(n, func(_ drover.JobID, l []drover.Lease) { w.settle(failed(l[0], drover.ClassRetryable, "again")) })
+			act(n, func(id drover.JobID, l []drover.Lease) {
+				w.settle(failed(l[0], drover.ClassRetryable, "again"))
+				must(w.Pause(ctx, w.c, id, engine.Request{}))
+				w.clock.add += 3 * time.Second
+				loops()
+				must(w.Resume(ctx, w.c, id, engine.Request{}))
+			})
+			act(n, func(id drover.JobID, l []drover.Lease) {
+				w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeReleased})
+				must(w.Pause(ctx, w.c, id, engine.Request{}))
+				must(w.Resume(ctx, w.c, id, engine.Request{}))
+				must(w.Cancel(ctx, w.c, id, engine.Request{}))
+			})
+			act(n, func(id drover.JobID, l []drover.Lease) {
+				w.settle(failed(l[0], drover.ClassPermanent, "no"))
+				for range 2 {
+					for _, l := range w.acquire(5) {
+						w.settle(handle(l))
+					}
+				}
+				loops()
+				for _, l := range l[1:] {
+					w.settle(drover.Outcome{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion, Status: drover.OutcomeCancelled})
+				}
+				must(w.Replay(ctx, w.c, l[0].TaskID, engine.ReplayRequest{}))
+			})
+			act(n, func(_ drover.JobID, l []drover.Lease) { // an answer that was lost
+				must(w.Renew(ctx, w.c, w.session, drover.Renewal{Acquired: w.number}))
+			})
+			act(n, func(drover.JobID, []drover.Lease) { must(0, w.CloseSession(ctx, w.c, w.session)) })
+			n.ExpiresAt = w.Now().Add(10 * time.Second)
+			act(n, func(drover.JobID, []drover.Lease) {})
+			n.ExpiresAt = w.Now().Add(20 * time.Second)
+			n.DueAt = w.Now().Add(10 * time.Second)
+			act(n, func(drover.JobID, []drover.Lease) {})
+		}
+		// A worker of every tenant takes another way.
+		c := w.c
+		c.System = true
+		s, err := w.OpenSession(ctx, c, drover.NewSession{Worker: "system", Queues: []string{"default"}, Slots: 1})
+		must(s, err)
+		w.submit(drover.NewJob{Kind: "k"})
+		must(w.Acquire(ctx, c, drover.Acquire{Session: s.ID, Max: 1, Number: 1}))
+
+		for what, n := range watch.bad {
+			t.Errorf("%s, %d times", what, n)
+		}
+		for name := range lockOrder {
+			if d, one := onlyOn[name]; (!one || d == w.db.Dialect()) && !watch.seen[name] {
+				t.Errorf("%q locked nothing in this test; is it called so?", name)
+			}
+		}
+	})
+}
+
+// gate is a driver that does something before a statement, or before the commit
+// of a transaction that ran it, once.
+type gate struct {
+	driver.Driver
+	before, commit map[string]func()
+}
+
+func (g *gate) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	return g.Driver.Write(ctx, func(tx driver.Tx) error {
+		x := gateTx{tx, g, map[string]bool{}}
+		if err := fn(x); err != nil {
+			return err
+		}
+		for name := range x.ran {
+			once(g.commit, name)
+		}
+		return nil
+	})
+}
+
+func once(m map[string]func(), name string) {
+	if f := m[name]; f != nil {
+		delete(m, name)
+		f()
+	}
+}
+
+type gateTx struct {
+	driver.Tx
+	g   *gate
+	ran map[string]bool
+}
+
+func (x gateTx) Pipe(ctx context.Context, list ...driver.Stmt) error {
+	for _, s := range list {
+		if s.Text != nil && (s.Text.Batch() == 0 || driver.Len(s.Cols) > 0) {
+			x.ran[s.Text.Name] = true
+			once(x.g.before, s.Text.Name)
+		}
+	}
+	return x.Tx.Pipe(ctx, list...)
+}
+
+// eachGated gives a world whose own engine passes a gate, and another server that
+// does not. On SQLite nothing can come in between.
+func eachGated(t *testing.T, f func(t *testing.T, w *world, g *gate, other *engine.Engine)) {
+	t.Helper()
+	each(t, func(t *testing.T, w *world) {
+		if w.db.Dialect() == driver.SQLite {
+			return
+		}
+		other := engine.New(w.another(), engine.Options{Jitter: func() float64 { return 0.5 }})
+		g := &gate{w.db.Driver, map[string]func(){}, map[string]func(){}}
+		w.db.Driver = g
+		f(t, w, g, other)
+		w.audit()
+	})
+}
+
+// another opens the world's PostgreSQL a second time, as another server does.
+func (w *world) another() *store.DB {
+	w.t.Helper()
+	db, err := store.Open(w.t.Context(), os.Getenv(storetest.Env), store.Options{Schema: w.db.Schema, MaxConns: 8, Now: w.clock.now}) //nolint:forbidigo // a test
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// claimable runs the loops and wants n tasks to be claimable.
+func (w *world) claimable(n int, why string) []drover.Lease {
+	w.t.Helper()
+	w.quieten()
+	l := w.acquire(100)
+	if len(l) != n {
+		w.t.Errorf("%d tasks can be claimed, want %d: %s", len(l), n, why)
+	}
+	return l
+}
+
+func TestAHoldThatEndsMeanwhileStrandsNoTask(t *testing.T) {
+	resume := func(t *testing.T, w *world, other *engine.Engine, id drover.JobID) func() {
+		return func() {
+			if _, err := other.Resume(t.Context(), w.c, id, engine.Request{}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	pause := func(t *testing.T, w *world, id drover.JobID) {
+		t.Helper()
+		if _, err := w.Pause(t.Context(), w.c, id, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("the timers see the pause", func(t *testing.T) {
+		eachGated(t, func(t *testing.T, w *world, g *gate, other *engine.Engine) {
+			id := w.submit(drover.NewJob{Kind: "k"})
+			w.settle(failed(w.acquire(1)[0], drover.ClassRetryable, "again"))
+			pause(t, w, id)
+			w.clock.add += time.Minute
+			w.open()
+			done := make(chan struct{})
+			g.commit["take due"] = func() { // the resume waits for the timers, which act on the pause
+				go func() { defer close(done); resume(t, w, other, id)() }()
+				time.Sleep(20 * time.Millisecond)
+			}
+			w.step("timers", w.TimersOnce)
+			<-done
+			w.claimable(1, "its job was resumed")
+		})
+	})
+	t.Run("the pause's own sweep", func(t *testing.T) {
+		eachGated(t, func(t *testing.T, w *world, g *gate, other *engine.Engine) {
+			id := w.submit(drover.NewJob{Kind: "k"})
+			g.before["take a job's queued"] = resume(t, w, other, id)
+			pause(t, w, id)
+			w.claimable(1, "its job was resumed")
+		})
+	})
+	t.Run("a sweep of a run that has ended", func(t *testing.T) {
+		eachGated(t, func(t *testing.T, w *world, g *gate, other *engine.Engine) {
+			w.apply("pipeline: p\ntasks:\n  a: {run: x}\n  b: {run: x}\n")
+			id := w.submit(drover.NewJob{Pipeline: "p"})
+			l := w.acquire(1)
+			g.before["take a job's pending"] = func() { // meanwhile the job ends, and goes on as its next run
+				if _, err := other.SweepOnce(t.Context()); err != nil {
+					t.Error(err)
+				}
+				r := other.Settle(t.Context(), []engine.Settlement{{Caller: w.c, Session: w.session, Outcomes: []drover.Outcome{{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeCancelled}}}})
+				if r[0].Err != nil {
+					t.Error(r[0].Err)
+				}
+				if _, err := other.Replay(t.Context(), w.c, l[0].TaskID, engine.ReplayRequest{}); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := w.Cancel(t.Context(), w.c, id, engine.Request{}); err != nil {
+				t.Fatal(err)
+			}
+			w.claimable(1, "it was replayed")
+			if j := w.job(id); j.Run != 2 || j.Status.Final() {
+				t.Errorf("run %d is %s", j.Run, j.Status)
+			}
+		})
+	})
+}
+
+// TestARenewalAndASettleDoNotWaitForEachOther: one takes back a lease that it
+// does not name, the other acquires, both for one session.
+func TestARenewalAndASettleDoNotWaitForEachOther(t *testing.T) {
+	eachGated(t, func(t *testing.T, w *world, g *gate, other *engine.Engine) {
+		w.apply("pipeline: p\ntasks:\n  a: {run: x}\n  b: {run: x}\n  c: {run: x}\n")
+		w.submit(drover.NewJob{Pipeline: "p"})
+		l := w.acquire(3)
+		done := make(chan error, 1)
+		g.commit["lock job_live"] = func() {
+			go func() {
+				_, err := other.Renew(context.Background(), w.c, w.session, drover.Renewal{Acquired: w.number, Held: []drover.Held{{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion}, {TaskID: l[1].TaskID, LeaseVersion: l[1].LeaseVersion}}})
+				done <- err
+			}()
+			time.Sleep(50 * time.Millisecond)
+		}
+		began := time.Now()
+		w.number++
+		r := w.Settle(t.Context(), []engine.Settlement{{Caller: w.c, Session: w.session, Outcomes: []drover.Outcome{ok(l[0], `1`)}, Acquire: &drover.Acquire{Session: w.session, Max: 1, Number: w.number}}})
+		if err := <-done; err != nil || r[0].Err != nil {
+			t.Fatal(err, r[0].Err)
+		}
+		if d := time.Since(began); d > 800*time.Millisecond { // a deadlock is ended after a second
+			t.Errorf("settle and renewal took %v together", d)
+		}
+	})
+}
