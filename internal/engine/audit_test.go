@@ -29,14 +29,13 @@ type dump struct {
 }
 
 type jobDump struct {
-	id             drover.JobID
-	pipeline       int32
-	live           *liveJob
-	finals         []finalJob // by run
-	events         []eventDump
-	holds          map[int16]bool
-	tasks          []*taskDump // by node and index
-	counted, ended int         // live rows; rows that have ended and are not live
+	id       drover.JobID
+	pipeline int32
+	live     *liveJob
+	finals   []finalJob // by run
+	events   []eventDump
+	holds    map[int16]bool
+	tasks    []*taskDump // by node and index
 }
 
 type liveJob struct{ run, graph, events, total, open, succeeded, failed, cancelled, skipped, paused, cancelling int64 }

@@ -160,7 +160,7 @@ func TestALaterAttemptHasTheOptionsOfTheFirst(t *testing.T) {
 		l := check("the first", 1)
 		w.settle(failed(l, drover.ClassRetryable, "x"))
 		w.pass(time.Minute)
-		l = check("after a failure", 2)
+		check("after a failure", 2)
 		w.pass(31 * time.Second)
 		w.step("reap", w.ReapOnce)
 		l = check("after a lost lease", 2)
