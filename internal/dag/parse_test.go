@@ -328,9 +328,9 @@ func TestCapsAreHeld(t *testing.T) {
 	}
 }
 
-// Text made to be expensive is refused, or read, in little time.
+// Text made to be expensive is refused, or read, in little time. One text at a
+// time: the bound is on the parser, not on what runs beside it.
 func TestBombsAreHarmless(t *testing.T) {
-	t.Parallel()
 	full := func(s string) string { return strings.Repeat(s, TextCap/len(s)) }
 	with := func(s string) string { return head + "  a: {run: x, with: " + s + "}\n" }
 	laughs := "a: &a [x,x,x,x,x,x,x,x,x]\n"
@@ -365,7 +365,6 @@ func TestBombsAreHarmless(t *testing.T) {
 		"long line":    `{"pipeline":"p","tasks":{"a":{"run":"x","with":[` + strings.TrimSuffix(strings.Repeat("1,", 400000), ",") + `]}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			start := time.Now()
 			p, err := Parse("bomb.yaml", []byte(src))
 			if d := time.Since(start); d > 10*time.Second {
