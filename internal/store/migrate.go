@@ -168,14 +168,19 @@ func (db *DB) Migrate(ctx context.Context, o MigrateOptions) ([]Migration, error
 func (db *DB) step(ctx context.Context, m Migration) error {
 	record := fmt.Sprintf("INSERT INTO schema_migrations (version, name, applied_at) VALUES (%d, '%s', %d);", m.Version, m.Name, m.AppliedAt.UnixMicro())
 	create := "CREATE TABLE IF NOT EXISTS schema_migrations (version INT NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL);\n"
+	script := "BEGIN IMMEDIATE;\n" + create + m.SQL + "\n" + record + "\nCOMMIT;"
 	if db.Dialect() == driver.PostgreSQL {
+		// A server that was killed has lost the migration lock, but its step may still
+		// be running in the database: it is waited for.
 		name := `"` + strings.ReplaceAll(db.Schema, `"`, `""`) + `"`
-		return db.Exec(ctx, "BEGIN;\nSET LOCAL lock_timeout = '10s';\nCREATE SCHEMA IF NOT EXISTS "+name+";\n"+create+m.SQL+"\n"+record+"\nCOMMIT;")
+		script = "BEGIN;\nSET LOCAL lock_timeout = '10s';\nSELECT pg_advisory_xact_lock(" + stepLock + ");\nCREATE SCHEMA IF NOT EXISTS " + name + ";\n" + create + m.SQL + "\n" + record + "\nCOMMIT;"
 	}
-	err := db.Exec(ctx, "BEGIN IMMEDIATE;\n"+create+m.SQL+"\n"+record+"\nCOMMIT;")
+	err := db.Exec(ctx, script)
 	if err != nil {
-		_ = db.Exec(ctx, "ROLLBACK") // gives "no transaction" when the script did not begin one
-		// Another process on the same file may have taken the step meanwhile.
+		if db.Dialect() == driver.SQLite {
+			_ = db.Exec(ctx, "ROLLBACK") // gives "no transaction" when the script did not begin one
+		}
+		// Another process may have taken the step meanwhile.
 		if list, lerr := db.Migrations(ctx); lerr == nil {
 			for _, l := range list {
 				if l.Version == m.Version && !l.AppliedAt.IsZero() {
@@ -186,3 +191,6 @@ func (db *DB) step(ctx context.Context, m Migration) error {
 	}
 	return err
 }
+
+// stepLock is the key of the lock that a step holds until it commits.
+const stepLock = "110442659079539" // one above the lock of the migration

@@ -308,14 +308,15 @@ func classify(err error) error {
 	return err
 }
 
-// Exec runs a script.
+// Exec runs a script. Like a transaction, the caller's context does not cut it
+// off once it has begun: half a script would leave the connection inside one.
 func (db *DB) Exec(ctx context.Context, script string) error {
 	c, err := take(ctx, db.write)
 	if err != nil {
 		return err
 	}
 	defer func() { db.write <- c }()
-	_, err = c.c.ExecContext(ctx, script)
+	_, err = c.c.ExecContext(context.WithoutCancel(ctx), script)
 	return err
 }
 
