@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestMigrateMem(t *testing.T) {
+func TestMigrateInMemory(t *testing.T) {
 	ctx := context.Background()
 	db, err := Open(ctx, "sqlite::memory:", Options{})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -117,7 +118,23 @@ func New(name, cols, src string) *Text {
 			t.cols = append(t.cols, column{n, typ})
 		}
 	}
+	written.Lock()
+	defer written.Unlock()
+	written.texts = append(written.texts, t)
 	return t
+}
+
+var written struct {
+	sync.Mutex
+	texts []*Text
+}
+
+// Written returns every statement that New has made, so that all of them can be
+// tried on a database: a wrong word in one shows only when it runs.
+func Written() []*Text {
+	written.Lock()
+	defer written.Unlock()
+	return slices.Clone(written.texts)
 }
 
 // Batch reports how many columns a batch has; 0 is no batch.
