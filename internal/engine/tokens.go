@@ -189,7 +189,22 @@ func (t *tokenCache) put(hash [sha256.Size]byte, k knownToken) {
 	if t.byHash == nil || len(t.byHash) >= maxTokenMemory {
 		t.byHash = map[[sha256.Size]byte]knownToken{} // rare: start anew rather than keep an order of use
 	}
+	k.touched = max(k.touched, t.byHash[hash].touched)
 	t.byHash[hash] = k
+}
+
+// touch reports whether the use of a token at now is to be written down. Of the
+// callers of one moment it tells one, or all would wait for the same row.
+func (t *tokenCache) touch(hash [sha256.Size]byte, now lifecycle.Instant) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k, ok := t.byHash[hash]
+	if !ok || now < k.touched.Add(tokenTouch) {
+		return false
+	}
+	k.touched = now
+	t.byHash[hash] = k
+	return true
 }
 
 func (t *tokenCache) forget(id drover.TokenID) {
@@ -234,13 +249,11 @@ func (e *Engine) Authenticate(ctx context.Context, secret string) (Caller, error
 	if k.expires > 0 && now >= k.expires {
 		return Caller{}, drover.Errorf(drover.CodeUnauthenticated, "the token has expired")
 	}
-	if now >= k.touched.Add(tokenTouch) {
+	if e.tokens.touch(hash, now) {
 		// Best effort: a use that is not written down harms nobody.
 		if err := e.db.Write(ctx, func(tx store.Tx) error { return tx.Pipe(ctx, store.TouchToken(k.id, now)) }); err != nil {
 			e.log.DebugContext(ctx, "use of a token not noted", "token", k.id, "err", err)
 		}
-		k.touched = now
-		e.tokens.put(hash, k)
 	}
 	return k.caller, nil
 }

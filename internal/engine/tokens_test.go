@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 	"github.com/drover-dev/drover/internal/store/storetest"
 )
@@ -202,4 +203,25 @@ func TestBadTokensAreRefused(t *testing.T) {
 			t.Errorf("more than the caller has: err = %v", err)
 		}
 	})
+}
+
+// Requests that come at once, also when all of them have just read the token,
+// leave the writing to one.
+func TestTokenUseOfOneMomentIsNotedOnce(t *testing.T) {
+	var cache tokenCache
+	hash, now := [32]byte{1}, lifecycle.At(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	notes := 0
+	for range 20 {
+		cache.put(hash, knownToken{read: now})
+		if cache.touch(hash, now) {
+			notes++
+		}
+	}
+	if notes != 1 || !cache.touch(hash, now.Add(tokenTouch)) {
+		t.Errorf("20 requests wrote %d times, want once, and again a minute later", notes)
+	}
+	cache.forget(drover.TokenID{})
+	if cache.touch(hash, now.Add(2*tokenTouch)) {
+		t.Error("a token that was revoked is noted, and remembered by that")
+	}
 }
