@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -717,6 +718,44 @@ func TestAJobThatExpiresEnds(t *testing.T) {
 		w.open()
 		if ran := w.finish(succeed); len(ran) != 0 {
 			t.Errorf("ran %v", ran)
+		}
+		checkInvariants(t, w)
+	})
+}
+
+// bad-retry-delay: a delay that makes no sense is refused by name, one that is too
+// long is cut, and the task can go on.
+func TestAnOddRetryDelayLeavesTheTaskUsable(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		const month = 30 * 24 * time.Hour
+		for _, status := range []string{drover.OutcomeSnoozed, drover.OutcomeFailed} {
+			id := w.submit(drover.NewJob{Kind: "a", Retry: &drover.Retry{MaxAttempts: 3}})
+			l := w.acquire(1)[0]
+			o := drover.Outcome{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion, Status: status}
+			if status == drover.OutcomeFailed {
+				o.Error = &drover.Failure{Class: drover.ClassThrottled, Message: "slow down"}
+			}
+			for _, d := range []time.Duration{-1, math.MinInt64, 11 * 365 * 24 * time.Hour, math.MaxInt64} {
+				o.RetryAfter = drover.Duration(d)
+				s := w.settle(o)[0]
+				if drover.CodeOf(s.Err) != drover.CodeValidation || s.Err.Fields[0].Field != "retry_after" {
+					t.Errorf("%s for %v: %+v", status, d, s)
+				}
+				if x := w.taskOf(id, "a"); x.Status != drover.Running {
+					t.Fatalf("after a delay that was refused the task is %s", x.Status)
+				}
+			}
+			o.RetryAfter = drover.Duration(5 * 365 * 24 * time.Hour)
+			if s := w.settle(o)[0]; s.Err != nil || s.Status != drover.RetryWait {
+				t.Fatalf("%s for five years: %+v", status, s)
+			}
+			if x := w.taskOf(id, "a"); x.DueAt.After(w.Now().Add(month)) || x.DueAt.Before(w.Now().Add(month-time.Hour)) {
+				t.Errorf("%s for five years: due at %v, now is %v", status, x.DueAt, w.Now())
+			}
+			w.pass(month + time.Minute)
+			w.step("timers", w.TimersOnce)
+			w.settle(ok(w.acquire(1)[0], "1"))
+			w.want(id, drover.Succeeded)
 		}
 		checkInvariants(t, w)
 	})
