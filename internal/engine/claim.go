@@ -143,7 +143,7 @@ func farthest(list []store.Claimed, cursor int32) int32 {
 const maxAnswer = 16 << 20
 
 // unfit is a claimed task that is not handed out: its input cannot be filled in,
-// or, without a failure, the answer was full.
+// or, without a failure, the answer was full or its job has just been held.
 type unfit struct {
 	lease   store.Lease
 	failure *drover.Failure
@@ -158,7 +158,7 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 	for i := range got {
 		x := &got[i]
 		lease := store.Lease{Task: x.ID, Version: x.LeaseVersion, Session: x.Session}
-		if size > maxAnswer {
+		if size > maxAnswer || x.Held {
 			broken = append(broken, unfit{lease: lease})
 			continue
 		}

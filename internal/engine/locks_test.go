@@ -482,3 +482,52 @@ func TestARenewalAndASettleDoNotWaitForEachOther(t *testing.T) {
 		}
 	})
 }
+
+// TestNothingIsHandedOutAfterTheCommitOfAHold: a claim that began before a cancel
+// or pause does not see the hold, and reaches the job's rows after its commit.
+func TestNothingIsHandedOutAfterTheCommitOfAHold(t *testing.T) {
+	for _, action := range []string{"cancel", "pause"} {
+		t.Run(action, func(t *testing.T) {
+			eachGated(t, func(t *testing.T, w *world, g *gate, other *engine.Engine) {
+				w.apply("pipeline: p\ntasks:\n  a: {run: x}\n  b: {run: x}\n")
+				id := w.submit(drover.NewJob{Pipeline: "p"})
+				// A claim is long in coming to them behind many tasks of a job that is held.
+				w.exec("INSERT INTO job_holds SELECT '00000000000000000000000000000009', 1, 1, 1, '', '', 1")
+				w.exec("INSERT INTO task_queued SELECT lpad(to_hex(g), 32, '0')::uuid, '00000000000000000000000000000009', 0, g, q.queue, q.lane, q.class, 1, 0, 0, 0, 0, 1, '', 1, 1 " +
+					"FROM generate_series(1, 120000) g, (SELECT queue, lane, class FROM task_queued LIMIT 1) q")
+				claimed := make(chan []drover.Lease, 1)
+				var late []drover.Lease
+				g.before["lock a job's queued"] = func() { // within the transaction of the hold
+					go func() {
+						l, err := other.Acquire(context.Background(), w.c, drover.Acquire{Session: w.session, Max: 2, Number: 1})
+						if err != nil {
+							t.Error(err)
+						}
+						claimed <- l
+					}()
+					time.Sleep(25 * time.Millisecond)
+				}
+				sweep := func() { late = <-claimed } // after its commit
+				g.before["take a job's pending"], g.before["take a job's ready that are not held"] = sweep, sweep
+				var err error
+				if action == "cancel" {
+					_, err = w.Cancel(t.Context(), w.c, id, engine.Request{})
+				} else {
+					_, err = w.Pause(t.Context(), w.c, id, engine.Request{})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(late) > 0 {
+					t.Errorf("%d tasks were handed out after the %s", len(late), action)
+				}
+				w.exec("DELETE FROM task_queued WHERE job_id = '00000000000000000000000000000009'")
+				w.exec("DELETE FROM job_holds WHERE job_id = '00000000000000000000000000000009'")
+				w.quieten()
+				if j := w.job(id); j.Tasks.Running > 0 || action == "cancel" && j.Status != drover.Cancelled || action == "pause" && j.Tasks.Ready != 2 {
+					t.Errorf("job is %s: %+v", j.Status, j.Tasks)
+				}
+			})
+		})
+	}
+}

@@ -32,6 +32,9 @@ type Claimed struct {
 	Input    []byte
 	Policy   []byte
 	Trace    string
+	// Held says that the job was held while the claim ran. The claim did not see
+	// it, and the task must be given back instead of handed out.
+	Held bool
 }
 
 // maxLanes bounds the lanes one claim serves.

@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"strings"
+	"time"
 
+	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/store/driver"
 )
 
@@ -45,7 +47,16 @@ func claimSQL(lanes string) string {
 var (
 	claimAny   = driver.New("claim", "", claimSQL(skipLanes))
 	claimGiven = driver.New("claim of a tenant", "", claimSQL(givenLanes))
+	// A claim sees the holds there were when it began. One that was committed since,
+	// before the claim came to the job's rows, is seen by the statement after it; one
+	// that is not committed waits for the rows, which the claim has.
+	heldMeanwhile = driver.New("claimed tasks that were held meanwhile", "",
+		"SELECT r.task_id FROM job_holds h JOIN task_running r ON r.job_id = h.job_id WHERE h.at > $1 AND h.kind < 3 AND r.session_id = $2 AND r.acquire_no = $3")
 )
+
+// holdTime is longer than a transaction that holds a job: a hold bears the time
+// at which its began.
+const holdTime = time.Minute
 
 func claimPostgres(ctx context.Context, tx Tx, c Claim) (list []Claimed, err error) {
 	args := []any{c.Queue, int64(c.Max), c.Session, c.AfterClass, c.Cursor, int32(maxLanes), int64(c.Now), c.Acquire}
@@ -53,6 +64,16 @@ func claimPostgres(ctx context.Context, tx Tx, c Claim) (list []Claimed, err err
 	if c.Lanes != nil {
 		text, args = claimGiven, append(args, c.Lanes)
 	}
-	err = tx.Pipe(ctx, Stmt{Text: text, Args: args, Scan: into(&list, scanClaimed)})
+	held := map[drover.TaskID]bool{}
+	err = tx.Pipe(ctx, Stmt{Text: text, Args: args, Scan: into(&list, scanClaimed)},
+		Stmt{Text: heldMeanwhile, Args: []any{int64(c.Now.Add(-holdTime)), c.Session, c.Acquire}, Scan: func(r driver.Row) error {
+			var id drover.TaskID
+			err := r.Scan((*[16]byte)(&id))
+			held[id] = true
+			return err
+		}})
+	for i := range list {
+		list[i].Held = held[list[i].ID]
+	}
 	return list, err
 }

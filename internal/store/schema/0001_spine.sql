@@ -109,6 +109,7 @@ CREATE TABLE job_holds ( -- what claims step over
   swept SMALLINT NOT NULL,
   PRIMARY KEY (job_id, kind)
 ) {key};
+CREATE INDEX job_holds_at ON job_holds (at); -- a claim looks for holds that came while it ran
 
 CREATE INDEX job_holds_sweep ON job_holds (job_id, kind) WHERE kind = 2 OR swept = 0;
 
