@@ -462,7 +462,7 @@ func TestNothingOfAHeldJobIsClaimed(t *testing.T) {
 		}
 		w.quieten()
 		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
-		if c := w.statuses(); c[drover.Succeeded]+c[drover.Cancelled] != len(ids) || c[drover.Succeeded] == 0 || c[drover.Cancelled] == 0 {
+		if c := w.statuses(); c[drover.Succeeded]+c[drover.Cancelled] != len(ids) {
 			t.Fatalf("jobs = %v", c)
 		}
 		w.audit()
