@@ -22,11 +22,11 @@ import (
 // in the end: places, generations, attempts, waits, events.
 func TestBothDatabasesTellTheSameStory(t *testing.T) {
 	t.Parallel()
-	steps := 220
+	steps, seeds := 220, uint64(4)
 	if raceDetector {
-		steps = 60
+		steps, seeds = 60, 2
 	}
-	for seed := range uint64(4) {
+	for seed := range seeds {
 		var first []string
 		for _, d := range storetest.Drivers(t) {
 			log := story(t, d, seed, steps)
