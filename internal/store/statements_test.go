@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -36,7 +37,8 @@ var errUndo = errors.New("undo")
 
 // TestEveryStatementSaysTheSameOnBothDatabases fills every table with a row by
 // the statements that insert, runs every statement on those rows, each alone and
-// undone, and compares what they return and how many rows they touch.
+// undone, and compares what they return, how many rows they touch, and what the
+// table they change holds afterwards.
 func TestEveryStatementSaysTheSameOnBothDatabases(t *testing.T) {
 	t.Parallel()
 	if len(storetest.Drivers(t)) < 2 {
@@ -125,6 +127,11 @@ func prepareAll(t *testing.T, db *store.DB) map[*driver.Text]shape {
 		}
 		shapes[text] = d
 	}
+	for name, w := range wholes {
+		if w.shape, err = c.Conn().Prepare(t.Context(), "whole_"+name, w.text.SQL(driver.PostgreSQL)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return shapes
 }
 
@@ -154,17 +161,7 @@ func run(ctx context.Context, db *store.DB, text *driver.Text, s shape, v int64,
 		rows = nil
 		var n int64
 		if len(s.Fields) > 0 {
-			stmt.Scan = func(r driver.Row) error {
-				dest := make([]any, len(s.Fields))
-				for i, f := range s.Fields {
-					dest[i] = destination(f.DataTypeOID)
-				}
-				if err := r.Scan(slices.Clone(dest)...); err != nil {
-					return err
-				}
-				rows = append(rows, shown(dest))
-				return nil
-			}
+			stmt.Scan = scanning(s, &rows)
 		}
 		stmt.Affected = &n
 		if err := tx.Pipe(ctx, stmt); err != nil {
@@ -173,16 +170,61 @@ func run(ctx context.Context, db *store.DB, text *driver.Text, s shape, v int64,
 		if stmt.Scan == nil && n > 0 {
 			rows = []string{fmt.Sprintf("%d rows", n)}
 		}
-		if !keep {
-			return errUndo
+		if m := changes.FindStringSubmatch(text.SQL(driver.SQLite)); m != nil && n > 0 {
+			whole := wholes[m[1]]
+			if whole.shape == nil {
+				return fmt.Errorf("nobody knows the table %s", m[1])
+			}
+			rows = append(rows, m[1]+" holds:")
+			return errors.Join(tx.Pipe(ctx, store.Stmt{Text: whole.text, Scan: scanning(whole.shape, &rows)}), undo(keep))
 		}
-		return nil
+		return undo(keep)
 	})
 	slices.Sort(rows)
 	if errors.Is(err, errUndo) {
 		err = nil
 	}
 	return rows, err
+}
+
+func undo(keep bool) error {
+	if keep {
+		return nil
+	}
+	return errUndo
+}
+
+// scanning appends each row of a result as text.
+func scanning(s shape, rows *[]string) func(driver.Row) error {
+	return func(r driver.Row) error {
+		dest := make([]any, len(s.Fields))
+		for i, f := range s.Fields {
+			dest[i] = destination(f.DataTypeOID)
+		}
+		if err := r.Scan(slices.Clone(dest)...); err != nil {
+			return err
+		}
+		*rows = append(*rows, shown(dest))
+		return nil
+	}
+}
+
+var changes = regexp.MustCompile(`^(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)`)
+
+// wholes reads whole tables.
+var wholes = func() map[string]*wholeTable {
+	m := map[string]*wholeTable{}
+	for _, text := range statements {
+		if t := changes.FindStringSubmatch(text.SQL(driver.SQLite)); t != nil && m[t[1]] == nil {
+			m[t[1]] = &wholeTable{text: driver.New("whole "+t[1], "", "SELECT * FROM "+t[1])}
+		}
+	}
+	return m
+}()
+
+type wholeTable struct {
+	text  *driver.Text
+	shape shape
 }
 
 var id = func(v int64) [16]byte { return [16]byte(bytes.Repeat([]byte{byte(v)}, 16)) }
