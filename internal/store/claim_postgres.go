@@ -51,7 +51,8 @@ var (
 	// before the claim came to the job's rows, is seen by the statement after it; one
 	// that is not committed waits for the rows, which the claim has.
 	heldMeanwhile = driver.New("claimed tasks that were held meanwhile", "",
-		"SELECT r.task_id FROM job_holds h JOIN task_running r ON r.job_id = h.job_id WHERE h.at > $1 AND h.kind < 3 AND r.session_id = $2 AND r.acquire_no = $3")
+		"WITH h AS MATERIALIZED (SELECT job_id FROM job_holds WHERE at > $1 AND kind < 3) "+ // few; a session may run thousands
+			"SELECT r.task_id FROM h, LATERAL (SELECT x.task_id, x.session_id, x.acquire_no FROM task_running x WHERE x.job_id = h.job_id OFFSET 0) r WHERE r.session_id = $2 AND r.acquire_no = $3")
 )
 
 // holdTime is longer than a transaction that holds a job: a hold bears the time
