@@ -6,8 +6,8 @@ import (
 )
 
 // Class is a priority class: claims take the lowest number first. It is written
-// as one of four names or as a number from 0 to 99. The zero value means "not
-// said"; the engine reads it as Normal.
+// as one of four names or as a number from 1 (first) to 99 (last). The zero value
+// means "not said"; the engine reads it as Normal.
 type Class int16
 
 // The named classes.
@@ -20,7 +20,7 @@ const (
 
 var classNames = map[Class]string{Interactive: "interactive", Urgent: "urgent", Normal: "normal", Batch: "batch"}
 
-// ParseClass reads a name or a number from 1 to 99.
+// ParseClass reads a name or a number from 1 to 99, without a sign or leading zeros.
 func ParseClass(s string) (Class, error) {
 	for c, n := range classNames {
 		if n == s {
@@ -28,7 +28,7 @@ func ParseClass(s string) (Class, error) {
 		}
 	}
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > 99 {
+	if err != nil || n < 1 || n > 99 || strconv.Itoa(n) != s {
 		return 0, fmt.Errorf("%q is not a class; write interactive, urgent, normal, batch or a number from 1 (first) to 99 (last)", clip(s, 40))
 	}
 	return Class(n), nil

@@ -26,7 +26,7 @@ var descriptions = map[string]string{
 	"BatchRequest":               "BatchRequest is the body of POST /v1/jobs/batch.",
 	"BatchResponse":              "BatchResponse answers a BatchRequest, one item for each job in their order.",
 	"Check":                      "Check is one thing that health depends on.",
-	"Class":                      "Class is a priority class: claims take the lowest number first. It is written as one of four names or as a number from 0 to 99. The zero value means \"not said\"; the engine reads it as Normal.",
+	"Class":                      "Class is a priority class: claims take the lowest number first. It is written as one of four names or as a number from 1 (first) to 99 (last). The zero value means \"not said\"; the engine reads it as Normal.",
 	"Code":                       "Code says what kind of refusal an Error is. It is the \"code\" member of a problem+json answer; the list is closed.",
 	"Counts":                     "Counts are a job's tasks by where they are.",
 	"Counts.failed":              "FAILED and DEAD_LETTER",

@@ -363,7 +363,7 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		d.Class = drover.Normal
 	}
 	if d.Class < 1 || d.Class > 99 {
-		say("class", "must be interactive, urgent, normal, batch or 1 to 99")
+		say("class", "must be interactive, urgent, normal, batch or a number from 1 (first) to 99 (last)")
 	}
 	if len(d.Labels) > maxLabels {
 		say("labels", "%d labels; at most %d", len(d.Labels), maxLabels)
