@@ -22,6 +22,9 @@ type Migration struct {
 	Version int    `json:"version"`
 	Name    string `json:"name"`
 	SQL     string `json:"sql,omitempty"`
+	// RunsWith is the oldest schema version whose programs may run on this one
+	// too; 0 is none but its own. A step says it in its first line.
+	RunsWith int `json:"runs_with,omitempty"`
 	// AppliedAt is zero while the step has not been taken.
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
@@ -45,6 +48,8 @@ var ddl = map[driver.Dialect]map[string]string{
 	driver.SQLite: {"uuid": "BLOB", "bytes": "BLOB", "serial": "INTEGER PRIMARY KEY AUTOINCREMENT", "real": "REAL",
 		"key": " STRICT, WITHOUT ROWID", "big": " STRICT", "hot": " STRICT, WITHOUT ROWID", "session": " STRICT"},
 }
+
+var runsWith = regexp.MustCompile(`\A-- runs with: ([0-9]{1,6})\n`)
 
 var sqliteInteger = regexp.MustCompile(`\b(BIGINT|SMALLINT|INT)\b`)
 
@@ -72,7 +77,11 @@ func Known(d driver.Dialect) []Migration {
 		if err != nil {
 			panic(fmt.Sprintf("migration %s has no number", e.Name()))
 		}
-		list = append(list, Migration{Version: v, Name: name, SQL: inDialect(string(src), d)})
+		m := Migration{Version: v, Name: name, SQL: inDialect(string(src), d)}
+		if w := runsWith.FindSubmatch(src); w != nil {
+			m.RunsWith, _ = strconv.Atoi(string(w[1])) // digits
+		}
+		list = append(list, m)
 	}
 	slices.SortFunc(list, func(a, b Migration) int { return a.Version - b.Version })
 	return list
@@ -83,8 +92,9 @@ func Newest() int { k := Known(driver.SQLite); return k[len(k)-1].Version }
 
 var (
 	selectMigrations = driver.New("read migrations", "", "SELECT version, name, applied_at FROM schema_migrations ORDER BY version")
-	hasMigrations    = driver.New("look for schema_migrations", "", "{pg:SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_migrations'}"+
-		"{lite:SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'}")
+	selectCompat     = driver.New("read what runs with the schema", "", "SELECT version, runs_with FROM schema_compat")
+	hasMigrations    = driver.New("look for schema_migrations", "", "{pg:SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename IN ('schema_migrations', 'schema_compat')}"+
+		"{lite:SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('schema_migrations', 'schema_compat')}")
 )
 
 // Migrations returns every migration, known or applied, in order. A migration
@@ -96,6 +106,17 @@ func (db *DB) Migrations(ctx context.Context) ([]Migration, error) {
 		if err := tx.Pipe(ctx, Stmt{Text: hasMigrations, Scan: func(r driver.Row) error { return r.Scan(&n) }}); err != nil || n == 0 {
 			return err
 		}
+		compat := map[int]int{}
+		if n == 2 {
+			if err := tx.Pipe(ctx, Stmt{Text: selectCompat, Scan: func(r driver.Row) error {
+				var v, with int
+				err := r.Scan(&v, &with)
+				compat[v] = with
+				return err
+			}}); err != nil {
+				return err
+			}
+		}
 		return tx.Pipe(ctx, Stmt{Text: selectMigrations, Scan: func(r driver.Row) error {
 			var m Migration
 			var at int64
@@ -106,6 +127,7 @@ func (db *DB) Migrations(ctx context.Context) ([]Migration, error) {
 			if i := slices.IndexFunc(known, func(k Migration) bool { return k.Version == m.Version }); i >= 0 {
 				known[i].AppliedAt = m.AppliedAt
 			} else {
+				m.RunsWith = compat[m.Version]
 				known = append(known, m)
 			}
 			return nil
@@ -117,18 +139,28 @@ func (db *DB) Migrations(ctx context.Context) ([]Migration, error) {
 	return known, nil
 }
 
-// CheckSchema returns nil when the schema is the one this program needs, and
-// otherwise an error that says what to do.
+// tooNew returns an error when m is a step of a newer program that this one cannot
+// run with.
+func tooNew(m Migration) error {
+	if m.SQL != "" || m.RunsWith > 0 && m.RunsWith <= Newest() {
+		return nil
+	}
+	return drover.Errorf(drover.CodeConflict, "the database's schema has version %d (%s), which this drover does not know: it needs a newer drover", m.Version, m.Name)
+}
+
+// CheckSchema returns nil when this program can run on the schema: it has every
+// step known here, and those it has besides say that they run with it. Otherwise
+// the error says what to do.
 func (db *DB) CheckSchema(ctx context.Context) error {
 	list, err := db.Migrations(ctx)
 	if err != nil {
 		return err
 	}
 	for _, m := range list {
-		switch {
-		case m.SQL == "":
-			return fmt.Errorf("the database's schema has version %d (%s), which this drover does not know: it needs a newer drover", m.Version, m.Name)
-		case m.AppliedAt.IsZero():
+		if err := tooNew(m); err != nil {
+			return err
+		}
+		if m.AppliedAt.IsZero() {
 			return fmt.Errorf("the database's schema lacks version %d (%s): run 'drover migrate up'", m.Version, m.Name)
 		}
 	}
@@ -146,8 +178,8 @@ func (db *DB) Migrate(ctx context.Context, o MigrateOptions) ([]Migration, error
 			return err
 		}
 		for _, m := range list {
-			if m.SQL == "" {
-				return drover.Errorf(drover.CodeConflict, "the database's schema has version %d (%s), which this drover does not know: it needs a newer drover", m.Version, m.Name)
+			if err := tooNew(m); err != nil {
+				return err
 			}
 			if !m.AppliedAt.IsZero() || (o.Target > 0 && m.Version > o.Target) {
 				continue
@@ -166,8 +198,10 @@ func (db *DB) Migrate(ctx context.Context, o MigrateOptions) ([]Migration, error
 }
 
 func (db *DB) step(ctx context.Context, m Migration) error {
-	record := fmt.Sprintf("INSERT INTO schema_migrations (version, name, applied_at) VALUES (%d, '%s', %d);", m.Version, m.Name, m.AppliedAt.UnixMicro())
-	create := "CREATE TABLE IF NOT EXISTS schema_migrations (version INT NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL);\n"
+	record := fmt.Sprintf("INSERT INTO schema_migrations (version, name, applied_at) VALUES (%d, '%s', %d);", m.Version, m.Name, m.AppliedAt.UnixMicro()) +
+		fmt.Sprintf("\nINSERT INTO schema_compat (version, runs_with) VALUES (%d, %d);", m.Version, m.RunsWith)
+	create := "CREATE TABLE IF NOT EXISTS schema_compat (version INT NOT NULL PRIMARY KEY, runs_with INT NOT NULL);\n" +
+		"CREATE TABLE IF NOT EXISTS schema_migrations (version INT NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL);\n"
 	script := "BEGIN IMMEDIATE;\n" + create + m.SQL + "\n" + record + "\nCOMMIT;"
 	if db.Dialect() == driver.PostgreSQL {
 		// A server that was killed has lost the migration lock, but its step may still

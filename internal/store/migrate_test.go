@@ -121,7 +121,28 @@ func TestSchemaIsCheckedWithAdvice(t *testing.T) {
 		if err := db.CheckSchema(t.Context()); err != nil {
 			t.Error(err)
 		}
-		// A schema of a newer program is left alone.
+		// A schema of a newer program that runs with this one is used as it is.
+		newest := store.Newest()
+		err = db.Exec(t.Context(), fmt.Sprintf("INSERT INTO schema_migrations (version, name, applied_at) VALUES (9998, 'near', 1); INSERT INTO schema_compat (version, runs_with) VALUES (9998, %d)", newest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.CheckSchema(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if again, err := db.Migrate(t.Context(), store.MigrateOptions{}); err != nil || len(again) != 0 {
+			t.Errorf("migrate: %v, %v", again, err)
+		}
+		for _, with := range []int{0, newest + 1} {
+			if err := db.Exec(t.Context(), fmt.Sprintf("UPDATE schema_compat SET runs_with = %d WHERE version = 9998", with)); err != nil {
+				t.Fatal(err)
+			}
+			says(db.CheckSchema(t.Context()), "version 9998", "near", "newer drover")
+		}
+		if err := db.Exec(t.Context(), "DELETE FROM schema_migrations WHERE version = 9998; DELETE FROM schema_compat WHERE version = 9998"); err != nil {
+			t.Fatal(err)
+		}
+		// Any other is left alone.
 		err = db.Exec(t.Context(), "INSERT INTO schema_migrations (version, name, applied_at) VALUES (9999, 'future', 1)")
 		if err != nil {
 			t.Fatal(err)
