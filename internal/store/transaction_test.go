@@ -170,3 +170,33 @@ func TestErrorsOfTheDatabaseAreNamed(t *testing.T) {
 		}
 	})
 }
+
+var endSession = driver.New("test: end this session", "", "SELECT pg_terminate_backend(pg_backend_pid())")
+
+// TestADatabaseThatGoesAwayIsTriedAgain: sessions end under a transaction, as
+// when the database restarts. Nothing was committed, so the caller need not know.
+func TestADatabaseThatGoesAwayIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		tries := 0
+		err := db.Write(t.Context(), func(tx store.Tx) error {
+			tries++
+			if err := add(t.Context(), tx, 1, "a"); err != nil {
+				return err
+			}
+			if tries <= 3 && db.Dialect() == driver.PostgreSQL {
+				return tx.Pipe(t.Context(), store.Stmt{Text: endSession, Scan: func(driver.Row) error { return nil }})
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[driver.Dialect]int{driver.PostgreSQL: 4, driver.SQLite: 1}[db.Dialect()]; tries != want {
+			t.Errorf("%d tries, want %d", tries, want)
+		}
+		if n := number(t, db, countQueues); n != 1 {
+			t.Errorf("%d rows of one", n)
+		}
+	})
+}

@@ -5,8 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,10 +38,11 @@ func Open(ctx context.Context, url, schema string, maxConns int32, log *slog.Log
 		maxConns = 16
 	}
 	cfg.MaxConns = maxConns
-	cfg.ConnConfig.ConnectTimeout = 10 * time.Second
+	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	cfg.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}).DialContext
 	p := cfg.ConnConfig.RuntimeParams
 	p["application_name"] = "drover"
-	p["search_path"] = schema
+	p["search_path"] = pgx.Identifier{schema}.Sanitize()
 	p["timezone"] = "UTC"
 	// The statistics of tables that churn lie; the plans are pinned instead. A
 	// sort or scan forced under these settings is priced so high that it would
@@ -72,27 +77,56 @@ func (db *DB) Dialect() driver.Dialect { return driver.PostgreSQL }
 // Close closes every connection.
 func (db *DB) Close() error { db.pool.Close(); return nil }
 
-const maxTries = 10
+const (
+	maxTries = 10
+	// patience is how long a transaction tries to reach a database that is away
+	// before its caller is told.
+	patience = 10 * time.Second
+	// callLimit bounds a transaction whose caller sets no limit: a connection that
+	// is half open gives no error.
+	callLimit = 90 * time.Second
+)
 
 // Write runs fn in a READ COMMITTED transaction.
 func (db *DB) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	return again(ctx, func(ctx context.Context) error { return db.once(ctx, pgx.TxOptions{}, fn) }, func() bool { return true })
+}
+
+// Read runs fn, once, in a read-only snapshot.
+func (db *DB) Read(ctx context.Context, fn func(driver.Tx) error) error {
+	ran := false
+	return again(ctx, func(ctx context.Context) error {
+		return db.once(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx driver.Tx) error { ran = true; return fn(tx) })
+	}, func() bool { return !ran })
+}
+
+// again runs a transaction until it ends in a way that another try cannot mend:
+// rows that were on the move get maxTries, a database that is away gets patience.
+// may is asked whether another try is allowed.
+func again(ctx context.Context, run func(context.Context) error, may func() bool) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callLimit)
+		defer cancel()
+	}
+	start := time.Now()
 	for try := 1; ; try++ {
-		err := db.once(ctx, pgx.TxOptions{}, fn)
-		if err == nil || try == maxTries || !retryable(err) {
+		err := run(ctx)
+		wait := time.Duration(rand.Int64N(int64(2*time.Millisecond) << min(try, 6)))
+		switch {
+		case err == nil || !may():
+			return err
+		case away(err) && time.Since(start) < patience:
+			wait += 20 * time.Millisecond
+		case try >= maxTries || !retryable(err):
 			return err
 		}
-		wait := time.Duration(rand.Int64N(int64(2*time.Millisecond) << min(try, 6)))
 		select {
 		case <-ctx.Done():
 			return err
 		case <-time.After(wait):
 		}
 	}
-}
-
-// Read runs fn in a read-only snapshot.
-func (db *DB) Read(ctx context.Context, fn func(driver.Tx) error) error {
-	return db.once(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, fn)
 }
 
 func (db *DB) once(ctx context.Context, opts pgx.TxOptions, fn func(driver.Tx) error) error {
@@ -115,8 +149,7 @@ func (db *DB) once(ctx context.Context, opts pgx.TxOptions, fn func(driver.Tx) e
 	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if err := tx.Commit(cctx); err != nil {
-		var pe *pgconn.PgError
-		if errors.As(err, &pe) || errors.Is(err, pgx.ErrTxCommitRollback) {
+		if refused(err) {
 			return fmt.Errorf("commit: %w", err)
 		}
 		return fmt.Errorf("commit: %w: %w", driver.ErrUnknown, err)
@@ -128,6 +161,17 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = tx.Rollback(rctx) // a failed rollback closes the connection, which rolls back
+}
+
+// refused reports whether a failed COMMIT is known to have changed nothing. A
+// session that was ended while it committed (FATAL 57P01 and its like) may have
+// committed before.
+func refused(err error) bool {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		return pe.Severity == "ERROR"
+	}
+	return errors.Is(err, pgx.ErrTxCommitRollback)
 }
 
 func retryable(err error) bool {
@@ -142,6 +186,24 @@ func retryable(err error) bool {
 		}
 	}
 	return false
+}
+
+// away reports whether err says that the database cannot be reached, or went away
+// before the COMMIT was sent: nothing has changed, and it may be back soon.
+func away(err error) bool {
+	if errors.Is(err, driver.ErrUnknown) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		switch pe.Code {
+		case "57P01", "57P02", "57P03", "53300": // shut down, crashed, starting, no connection left
+			return true
+		}
+		return strings.HasPrefix(pe.Code, "08")
+	}
+	var ne net.Error
+	return errors.As(err, &ne) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // Wrap makes a driver.Tx of an open pgx transaction, the user's own included.
