@@ -154,8 +154,14 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 	out := make([]drover.Lease, 0, len(got))
 	var broken []unfit
 	scopes := map[drover.JobID]*scope{}
+	edited := map[drover.TaskID][]byte{}
 	size := 0
 	for i := range got {
+		if i%fillAtOnce == 0 && size <= maxAnswer {
+			if err := e.fill(ctx, tx, got[i:min(i+fillAtOnce, len(got))], scopes, edited); err != nil {
+				return nil, nil, err
+			}
+		}
 		x := &got[i]
 		lease := store.Lease{Task: x.ID, Version: x.LeaseVersion, Session: x.Session}
 		if size > maxAnswer || x.Held {
@@ -176,10 +182,8 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 		if x.Pipeline == 0 {
 			r, timeout := policyOf(x.Policy)
 			l.MaxAttempts, l.Timeout = r.MaxAttempts, drover.Duration(timeout)
-			if x.Generation > 1 {
-				if err := e.edited(ctx, tx, x.ID, x.Generation, &l.Input); err != nil {
-					return nil, nil, err
-				}
+			if in := edited[x.ID]; in != nil {
+				l.Input = in
 			}
 			out = append(out, l)
 			size += len(l.Input)
@@ -192,12 +196,10 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 		n := &plan.Nodes[x.Node]
 		l.Name, l.Pipeline, l.PipelineVersion = n.Name, plan.Name, int(plan.Version)
 		l.MaxAttempts, l.Timeout = n.Retry.MaxAttempts, drover.Duration(n.Timeout)
-		s := scopes[x.Job]
-		if s == nil {
-			s = newScope(x.Job, plan)
-			scopes[x.Job] = s
+		l.Input, err = edited[x.ID], nil
+		if l.Input == nil {
+			l.Input, err = scopes[x.Job].render(&x.Task, x.Input)
 		}
-		l.Input, err = e.render(ctx, tx, s, &x.Task, x.Input)
 		var refused *drover.Error
 		switch {
 		case errors.As(err, &refused):
@@ -212,17 +214,42 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 	return out, broken, nil
 }
 
-// render fills in the input of a pipeline's task; a *drover.Error is the user's to mend.
-func (e *Engine) render(ctx context.Context, tx store.Tx, s *scope, t *lifecycle.Task, item []byte) (json.RawMessage, error) {
-	if t.Generation > 1 {
-		var in json.RawMessage
-		if err := e.edited(ctx, tx, t.ID, t.Generation, &in); err != nil || in != nil {
-			return in, err
+// fillAtOnce is how many claimed tasks' inputs are read in one round trip.
+const fillAtOnce = 100
+
+// fill reads what the inputs of claimed tasks are made of.
+func (e *Engine) fill(ctx context.Context, tx store.Tx, got []store.Claimed, scopes map[drover.JobID]*scope, edited map[drover.TaskID][]byte) error {
+	var replayed []store.Generation
+	for i := range got {
+		if x := &got[i]; x.Generation > 1 {
+			replayed = append(replayed, store.Generation{Task: x.ID, N: x.Generation})
 		}
 	}
-	if err := s.load(ctx, tx, s.plan.InputRefs(t.Node), t.Index); err != nil {
-		return nil, err
+	if err := tx.Pipe(ctx, store.EditedInputs(replayed, edited)); err != nil {
+		return err
 	}
+	var wants []want
+	for i := range got {
+		x := &got[i]
+		if x.Pipeline == 0 || edited[x.ID] != nil {
+			continue
+		}
+		plan, err := e.plan(ctx, tx, x.Pipeline)
+		if err != nil {
+			return err
+		}
+		s := scopes[x.Job]
+		if s == nil {
+			s = newScope(x.Job, plan)
+			scopes[x.Job] = s
+		}
+		wants = append(wants, want{s, plan.InputRefs(x.Node), x.Index})
+	}
+	return loadScopes(ctx, tx, wants)
+}
+
+// render fills in the input of a task; the *drover.Error is the user's to mend.
+func (s *scope) render(t *lifecycle.Task, item []byte) (json.RawMessage, error) {
 	in, err := s.plan.Render(t.Node, s.dag(item, t.Index))
 	if err != nil {
 		return nil, drover.Errorf(drover.CodeExpression, "input of task %q: %s", s.plan.Nodes[t.Node].Name, err.Error())
@@ -231,15 +258,6 @@ func (e *Engine) render(ctx context.Context, tx store.Tx, s *scope, t *lifecycle
 		return nil, drover.Errorf(drover.CodePayloadTooLarge, "input of task %q has %d bytes once filled in; at most %d: pass references instead", s.plan.Nodes[t.Node].Name, len(in), 8*MaxPayload)
 	}
 	return in, nil
-}
-
-// edited replaces an input by the one a replay gave, if any.
-func (e *Engine) edited(ctx context.Context, tx store.Tx, id drover.TaskID, generation int32, in *json.RawMessage) error {
-	b, err := store.EditedInput(ctx, tx, id, generation)
-	if err == nil && b != nil {
-		*in = b
-	}
-	return err
 }
 
 // attemptTrace is the W3C trace context of an attempt: the job's trace, and a
@@ -264,45 +282,72 @@ type scope struct {
 }
 
 func newScope(job drover.JobID, plan *compiled) *scope {
-	return &scope{job: job, plan: plan, out: map[dag.Key]json.RawMessage{}}
+	return &scope{job: job, plan: plan, out: map[dag.Key]json.RawMessage{}, nodes: map[int32]bool{}, sizes: map[int32]int{}}
 }
 
-// load reads the job's input and the outputs that refs name, those at hand excepted.
-func (s *scope) load(ctx context.Context, tx store.Tx, refs []dag.Ref, index int32) error {
-	if s.nodes == nil {
-		s.nodes, s.sizes = map[int32]bool{}, map[int32]int{}
-	}
-	if !s.have {
-		in, err := store.JobInput(ctx, tx, s.job)
-		if err != nil {
-			return err
+// want is what a task's expressions refer to; a reference to the same element
+// means index.
+type want struct {
+	*scope
+	refs  []dag.Ref
+	index int32
+}
+
+// loadScopes reads the jobs' inputs and the outputs that are wanted, those at hand
+// excepted, in one round trip.
+func loadScopes(ctx context.Context, tx store.Tx, wants []want) error {
+	scopes := map[drover.JobID]*scope{}
+	var jobs []drover.JobID
+	var single, whole []store.Element
+	asked := map[store.Element]bool{}
+	ask := func(list *[]store.Element, p store.Element) {
+		if !asked[p] {
+			asked[p] = true
+			*list = append(*list, p)
 		}
-		s.input, s.have = in, true
 	}
-	for _, r := range refs {
-		at := int32(-2)
-		if r.Same {
-			at = index
+	for _, w := range wants {
+		if !w.have && scopes[w.job] == nil {
+			jobs = append(jobs, w.job)
 		}
-		if _, ok := s.out[dag.Key{Node: r.Node, Index: at}]; s.nodes[r.Node] || ok {
+		scopes[w.job] = w.scope
+		for _, r := range w.refs {
+			p := store.Element{Job: w.job, Node: r.Node, Index: w.index}
+			if _, ok := w.out[dag.Key{Node: r.Node, Index: w.index}]; w.nodes[r.Node] || r.Same && ok {
+				continue
+			} else if r.Same {
+				ask(&single, p)
+			} else {
+				p.Index = -2
+				ask(&whole, p)
+			}
+		}
+	}
+	inputs, counts := map[drover.JobID][]byte{}, map[store.Element]int{}
+	var outputs []store.Output
+	if err := tx.Pipe(ctx, store.JobInputs(jobs, inputs), store.ElementOutputs(single, &outputs), store.NodeOutputs(whole, &outputs), store.CountElements(whole, counts)); err != nil {
+		return err
+	}
+	for _, id := range jobs {
+		scopes[id].input, scopes[id].have = inputs[id], true
+	}
+	newest := map[store.Element]int32{}
+	for _, o := range outputs {
+		s, k := scopes[o.Job], dag.Key{Node: o.Node, Index: o.Index}
+		if _, ok := s.out[k]; ok && newest[o.Element] == 0 {
+			continue // one of this transaction is newer
+		}
+		if newest[o.Element] > o.Generation {
 			continue
 		}
-		list, err := store.ReadOutputs(ctx, tx, s.job, r.Node, at)
-		if err != nil {
-			return err
+		newest[o.Element] = o.Generation
+		if delete(s.out, k); o.Status == drover.Succeeded { // of several generations the last counts
+			s.out[k] = o.Data
 		}
-		for _, o := range list {
-			k := dag.Key{Node: r.Node, Index: o.Index}
-			if _, ok := s.out[k]; !ok { // one of this transaction is newer
-				s.out[k] = o.Data
-			}
-		}
-		if at == -2 {
-			if s.sizes[r.Node], err = store.CountElements(ctx, tx, s.job, r.Node); err != nil {
-				return err
-			}
-			s.nodes[r.Node] = true
-		}
+	}
+	for _, p := range whole {
+		scopes[p.Job].nodes[p.Node] = true
+		scopes[p.Job].sizes[p.Node] = counts[store.Element{Job: p.Job, Node: p.Node}]
 	}
 	return nil
 }

@@ -257,8 +257,9 @@ func (g *graph) expand(ctx context.Context, tx store.Tx, e *Engine, now lifecycl
 
 // elements evaluates a map's for_each. A failure is the user's to mend.
 func (g *graph) elements(ctx context.Context, tx store.Tx, node int32) ([]json.RawMessage, *drover.Failure, error) {
-	s := &scope{job: g.job, plan: g.plan, out: g.out, input: g.input, have: g.have}
-	if err := s.load(ctx, tx, g.plan.ForEachRefs(node), 0); err != nil {
+	s := newScope(g.job, g.plan)
+	s.out, s.input, s.have = g.out, g.input, g.have
+	if err := loadScopes(ctx, tx, []want{{s, g.plan.ForEachRefs(node), 0}}); err != nil {
 		return nil, nil, err
 	}
 	g.input, g.have = s.input, true

@@ -412,17 +412,16 @@ func (e *Engine) showJob(ctx context.Context, tx store.Tx, c Caller, r store.Job
 
 // fillJob adds what is shown of a single job only.
 func (e *Engine) fillJob(ctx context.Context, tx store.Tx, r store.JobRow, j *drover.Job) error {
-	var input []byte
-	var err error
+	var solo []byte
+	of := map[drover.JobID][]byte{}
+	read := store.JobInputs([]drover.JobID{r.ID}, of)
 	if r.Pipeline == 0 {
-		err = tx.Pipe(ctx, store.SoloInput(r.ID, &input))
-	} else {
-		input, err = store.JobInput(ctx, tx, r.ID)
+		read = store.SoloInput(r.ID, &solo)
 	}
-	if err != nil {
+	if err := tx.Pipe(ctx, read); err != nil {
 		return err
 	}
-	j.Input = input
+	j.Input = append(solo, of[r.ID]...)
 	switch {
 	case j.Status == drover.Succeeded:
 		return e.fillResult(ctx, tx, r, j)

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -398,21 +397,23 @@ func (e *Engine) fillInput(ctx context.Context, tx store.Tx, s *taskState, store
 	if s.Index == dag.Unexpanded || t.Unmet > 0 {
 		return nil
 	}
-	place := lifecycle.Task{ID: s.ID, Job: s.Job, Node: s.Node, Index: s.Index, Generation: int32(t.Generation)}
-	if s.Pipeline == 0 {
-		t.Input = stored
-		return e.edited(ctx, tx, s.ID, place.Generation, &t.Input)
-	}
-	plan, err := e.plan(ctx, tx, s.Pipeline)
-	if err != nil {
+	x := store.Claimed{Task: lifecycle.Task{ID: s.ID, Job: s.Job, Node: s.Node, Index: s.Index, Generation: int32(t.Generation)}, Pipeline: s.Pipeline}
+	scopes, edited := map[drover.JobID]*scope{}, map[drover.TaskID][]byte{}
+	if err := e.fill(ctx, tx, []store.Claimed{x}, scopes, edited); err != nil {
 		return err
 	}
-	in, err := e.render(ctx, tx, newScope(s.Job, plan), &place, stored)
-	if refused := (*drover.Error)(nil); errors.As(err, &refused) {
-		return nil // it was cut off before its parents ended, or its expressions find nothing
+	switch in := edited[s.ID]; {
+	case in != nil:
+		t.Input = in
+	case s.Pipeline == 0:
+		t.Input = stored
+	default:
+		// It may have been cut off before its parents ended, or its expressions find nothing.
+		if in, err := scopes[s.Job].render(&x.Task, stored); err == nil {
+			t.Input = in
+		}
 	}
-	t.Input = in
-	return err
+	return nil
 }
 
 // Attempts returns the last attempts of a task in all its generations, in order.

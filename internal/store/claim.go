@@ -73,58 +73,94 @@ func QueuedClasses(ctx context.Context, tx Tx, queue int32, after int16) (classe
 	return classes, err
 }
 
-// What a claimed task's input is filled in from.
+// What claimed tasks' inputs are filled in from.
 var (
-	selectOutputs = driver.New("read a node's outputs", "",
-		"SELECT t.idx, f.status, f.output FROM tasks t JOIN task_final f ON f.task_id = t.id WHERE t.job_id = $1 AND t.node = $2 AND ($3 < -1 OR t.idx = $3) AND t.idx >= 0 ORDER BY t.idx, f.generation")
-	countElements = driver.New("count a map's elements", "", "SELECT count(*) FROM tasks WHERE job_id = $1 AND node = $2 AND idx >= 0")
-	selectInput   = driver.New("read a job's input", "", "SELECT input FROM jobs WHERE id = $1")
-	selectEdited  = driver.New("read an edited input", "", "SELECT input FROM task_inputs WHERE task_id = $1 AND generation <= $2 ORDER BY generation DESC LIMIT 1")
+	elementOutputs = driver.New("read elements' outputs", "job_id uuid, node int, idx int",
+		"SELECT t.job_id, t.node, t.idx, f.generation, f.status, f.output FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx = {idx} JOIN task_final f ON f.task_id = t.id")
+	nodeOutputs = driver.New("read nodes' outputs", "job_id uuid, node int",
+		"SELECT t.job_id, t.node, t.idx, f.generation, f.status, f.output FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx >= 0 JOIN task_final f ON f.task_id = t.id")
+	countElements = driver.New("count maps' elements", "job_id uuid, node int",
+		"SELECT t.job_id, t.node, count(*) FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx >= 0 GROUP BY t.job_id, t.node")
+	selectInputs = driver.New("read jobs' inputs", "id uuid", "SELECT j.id, j.input FROM {rows} JOIN jobs j ON j.id = {id}")
+	selectEdited = driver.New("read edited inputs", "task_id uuid, generation int",
+		"SELECT n.task_id, n.generation, n.input FROM {rows} JOIN task_inputs n ON n.task_id = {task_id} AND n.generation <= {generation}")
 )
 
-// Output is the result of a task of a node.
+// Element is a place in a job's graph; of a whole node, Index is not looked at.
+type Element struct {
+	Job         drover.JobID
+	Node, Index int32
+}
+
+// Output is how a task of a node ended in one generation.
 type Output struct {
-	Index int32
-	Data  []byte
+	Element
+	Generation int32
+	Status     drover.Status
+	Data       []byte
 }
 
-// ReadOutputs reads what succeeded of a node, in order; index −2 is all of it.
-// Of several generations the last counts.
-func ReadOutputs(ctx context.Context, tx Tx, job drover.JobID, node, index int32) (list []Output, err error) {
-	err = tx.Pipe(ctx, Stmt{Text: selectOutputs, Args: []any{[16]byte(job), node, index}, Scan: func(r driver.Row) error {
-		var o Output
-		var status int16
-		if err := r.Scan(&o.Index, &status, &o.Data); err != nil {
-			return err
+func elements(rows []Element) []any {
+	return []any{col(rows, func(p *Element) [16]byte { return [16]byte(p.Job) }), col(rows, func(p *Element) int32 { return p.Node })}
+}
+
+func scanOutput(r driver.Row) (o Output, err error) {
+	var status int16
+	err = r.Scan((*[16]byte)(&o.Job), &o.Node, &o.Index, &o.Generation, &status, &o.Data)
+	o.Status = drover.Status(status)
+	return o, err
+}
+
+// ElementOutputs reads how single tasks ended, every generation of them.
+func ElementOutputs(rows []Element, list *[]Output) Stmt {
+	return Stmt{Text: elementOutputs, Cols: append(elements(rows), col(rows, func(p *Element) int32 { return p.Index })), Scan: into(list, scanOutput)}
+}
+
+// NodeOutputs reads how the tasks of whole nodes ended, every generation of them.
+func NodeOutputs(rows []Element, list *[]Output) Stmt {
+	return Stmt{Text: nodeOutputs, Cols: elements(rows), Scan: into(list, scanOutput)}
+}
+
+// CountElements reads how many elements maps have; one that has none is left out.
+func CountElements(rows []Element, counts map[Element]int) Stmt {
+	return Stmt{Text: countElements, Cols: elements(rows), Scan: func(r driver.Row) error {
+		var p Element
+		var n int64
+		err := r.Scan((*[16]byte)(&p.Job), &p.Node, &n)
+		counts[p] = int(n)
+		return err
+	}}
+}
+
+// JobInputs reads the inputs of pipeline jobs.
+func JobInputs(jobs []drover.JobID, inputs map[drover.JobID][]byte) Stmt {
+	return Stmt{Text: selectInputs, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
+		var id drover.JobID
+		var b []byte
+		err := r.Scan((*[16]byte)(&id), &b)
+		inputs[id] = b
+		return err
+	}}
+}
+
+// Generation names one generation of a task.
+type Generation struct {
+	Task drover.TaskID
+	N    int32
+}
+
+// EditedInputs reads the inputs that replays gave tasks; of each task the last
+// one up to the generation. A task that was given none is left out.
+func EditedInputs(rows []Generation, inputs map[drover.TaskID][]byte) Stmt {
+	newest := map[drover.TaskID]int32{}
+	return Stmt{Text: selectEdited, Cols: []any{col(rows, func(g *Generation) [16]byte { return [16]byte(g.Task) }), col(rows, func(g *Generation) int32 { return g.N })}, Scan: func(r driver.Row) error {
+		var id drover.TaskID
+		var n int32
+		var b []byte
+		err := r.Scan((*[16]byte)(&id), &n, &b)
+		if n > newest[id] {
+			newest[id], inputs[id] = n, b
 		}
-		if n := len(list); n > 0 && list[n-1].Index == o.Index {
-			list = list[:n-1]
-		}
-		if drover.Status(status) == drover.Succeeded {
-			list = append(list, o)
-		}
-		return nil
-	}})
-	return list, err
-}
-
-// CountElements returns how many elements a map has.
-func CountElements(ctx context.Context, tx Tx, job drover.JobID, node int32) (int, error) {
-	n, _, err := one[int64](ctx, tx, countElements, [16]byte(job), node)
-	return int(n), err
-}
-
-// JobInput reads the input of a pipeline job.
-func JobInput(ctx context.Context, tx Tx, job drover.JobID) ([]byte, error) {
-	b, _, err := one[[]byte](ctx, tx, selectInput, [16]byte(job))
-	return b, err
-}
-
-// EditedInput reads the input a replay gave the task; nil when none did.
-func EditedInput(ctx context.Context, tx Tx, task drover.TaskID, generation int32) ([]byte, error) {
-	b, ok, err := one[[]byte](ctx, tx, selectEdited, [16]byte(task), generation)
-	if !ok {
-		return nil, err
-	}
-	return b, err
+		return err
+	}}
 }
