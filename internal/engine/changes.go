@@ -133,6 +133,9 @@ func (x *changes) finish() {
 		if j.Open > 0 {
 			if name, ok := x.failed[j.Job]; ok && j.Cancelling == 0 {
 				x.cancel(j, store.CauseFailFast, "", "task "+name+" failed")
+				if j.Open > sweepInline { // other settles wait for this one: the sweeper goes on with it
+					x.sweep = x.sweep[:len(x.sweep)-1]
+				}
 			}
 			continue
 		}
@@ -146,6 +149,10 @@ func (x *changes) finish() {
 		x.ended = append(x.ended, f)
 	}
 }
+
+// sweepInline is how many open tasks a failed job may have for the settle that
+// saw it fail to end them too.
+const sweepInline = 1000
 
 // cancel holds a job, so that nothing of it starts any more; its live tasks are
 // ended by sweeps after the commit.

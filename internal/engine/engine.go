@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/drover-dev/drover"
@@ -46,6 +47,8 @@ type Engine struct {
 	lanes cursors
 
 	tokens tokenCache
+
+	keysFrom atomic.Int64 // where the next round of CleanOnce looks for old idempotency keys
 }
 
 // New makes an engine on a migrated database.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ const (
 
 // How long what is kept for a time only is kept.
 const (
-	keepIdempotency = 7 * 24 * time.Hour
+	keepIdempotency = 7 * 24 * time.Hour // and as long as the job is there
 	keepOperations  = 24 * time.Hour
 	keepStaged      = 24 * time.Hour
 	keepProgress    = time.Hour
@@ -260,10 +261,9 @@ func (e *Engine) ExpireOnce(ctx context.Context) (int, error) {
 // CleanOnce deletes what is kept for a time only.
 func (e *Engine) CleanOnce(ctx context.Context) (int, error) {
 	now := e.now()
-	var idem, ops, arts, progress int64
+	var ops, arts, progress int64
 	err := e.db.Write(ctx, func(tx store.Tx) error {
 		return tx.Pipe(ctx,
-			store.Clean("idempotency", now.Add(-keepIdempotency), cleanAtOnce, &idem),
 			store.Clean("operations", now.Add(-keepOperations), cleanAtOnce, &ops),
 			store.Clean("artifacts", now.Add(-keepStaged), cleanAtOnce, &arts),
 			store.Clean("progress", now.Add(-keepProgress), cleanAtOnce, &progress))
@@ -271,7 +271,33 @@ func (e *Engine) CleanOnce(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("clean: %w", err)
 	}
-	return int(idem + ops + arts + progress), nil
+	keys, err := e.cleanKeys(ctx, now.Add(-keepIdempotency))
+	return int(ops+arts+progress) + keys, err
+}
+
+// cleanKeys deletes idempotency keys that are older than before and whose job is
+// gone. It looks at cleanAtOnce of them at a time and goes round: keys of jobs
+// that are kept for long are not looked at again and again.
+func (e *Engine) cleanKeys(ctx context.Context, before lifecycle.Instant) (int, error) {
+	from := lifecycle.Instant(e.keysFrom.Load())
+	var rows []store.OldKey
+	err := e.db.Read(ctx, func(tx store.Tx) error { return tx.Pipe(ctx, store.OldKeys(from, before, cleanAtOnce, &rows)) })
+	if err != nil {
+		return 0, fmt.Errorf("clean idempotency keys: %w", err)
+	}
+	next := lifecycle.Instant(0)
+	if n := len(rows); n == cleanAtOnce {
+		if next = rows[n-1].At; next == from {
+			next++ // more keys of one microsecond than are looked at; the next round takes the rest
+		}
+	}
+	e.keysFrom.Store(int64(next))
+	gone := slices.DeleteFunc(rows, func(k store.OldKey) bool { return k.Job })
+	var n int64
+	if err := e.db.Write(ctx, func(tx store.Tx) error { return tx.Pipe(ctx, store.DropKeys(gone, &n)) }); err != nil {
+		return 0, fmt.Errorf("clean idempotency keys: %w", err)
+	}
+	return int(n), nil
 }
 
 // VacuumOnce frees the dead rows of the tables that churn. A job queue makes

@@ -214,7 +214,9 @@ func (e *Engine) answerRepeats(ctx context.Context, tx store.Tx, reports []*repo
 	}
 	for _, r := range open {
 		// Only the same word is a repeat: an attempt may have been ended without it.
-		if end, ok := ends[r.lease]; ok && end.Outcome == r.Status {
+		// What a cancelled job's worker gave back was stored as an acknowledgement.
+		end, ok := ends[r.lease]
+		if ok && (end.Outcome == r.Status || end.Outcome == drover.OutcomeCancelled && r.Status != drover.OutcomeSucceeded) {
 			r.answer.Status = end.Status
 			continue
 		}

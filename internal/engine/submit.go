@@ -98,24 +98,14 @@ func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now life
 		out[drafts[0].at] = drover.Submitted{Err: refused}
 		return nil
 	}
-	// A key is contended; nobody says which. Each keyed job goes by itself, so
-	// that the others are not held up.
-	groups := [][]*draft{nil}
-	for _, d := range drafts {
-		if d.IdempotencyKey == "" {
-			groups[0] = append(groups[0], d)
-		} else {
-			groups = append(groups, []*draft{d})
-		}
-	}
-	for _, g := range groups {
-		if len(g) > 0 {
-			// What is stored is stored: a later failure is told of its own jobs alone.
-			if err := e.submit(ctx, c, g, now, out); err != nil {
-				e.log.ErrorContext(ctx, "jobs of a split request not stored", "count", len(g), "err", err)
-				for _, d := range g {
-					out[d.at] = drover.Submitted{Err: drover.Errorf(drover.CodeOverloaded, "this job could not be stored now; send it again with the same key or job_id")}
-				}
+	// A key is contended; nobody says which. Halves are tried until it stands
+	// alone, so that the others are not held up by it.
+	for half := range slices.Chunk(drafts, (len(drafts)+1)/2) {
+		// What is stored is stored: a later failure is told of its own jobs alone.
+		if err := e.submit(ctx, c, half, now, out); err != nil {
+			e.log.ErrorContext(ctx, "jobs of a split request not stored", "count", len(half), "err", err)
+			for _, d := range half {
+				out[d.at] = drover.Submitted{Err: drover.Errorf(drover.CodeOverloaded, "this job could not be stored now; send it again with the same key or job_id")}
 			}
 		}
 	}
@@ -158,82 +148,91 @@ func (e *Engine) drafts(ctx context.Context, c Caller, jobs []drover.NewJob) (ou
 	return out, drafts, now, nil
 }
 
-// accept decides which drafts are new and stores those.
+// accept decides which drafts are new and stores those. Within a request it
+// answers as if the jobs had come one after the other.
 func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*draft, x *changes, out []drover.Submitted) error {
-	byKey := map[string]*draft{}
-	var keyed []store.IdemRow
+	ids, keys := map[drover.JobID]store.KnownJob{}, map[string]store.KnownJob{}
 	var named []drover.JobID
 	for _, d := range drafts {
 		if !d.ID.IsZero() {
 			named = append(named, d.ID)
 		}
 	}
-	taken := map[drover.JobID]store.KnownJob{}
 	if len(named) > 0 {
-		slices.SortFunc(named, func(a, b drover.JobID) int { return bytes.Compare(a[:], b[:]) })
-		if err := tx.Pipe(ctx, store.SelectJobs(slices.Compact(named), taken)); err != nil {
+		if err := tx.Pipe(ctx, store.SelectJobs(uniqueSorted(named), ids)); err != nil {
 			return err
 		}
 	}
 	var fresh []*draft
-	first := map[drover.JobID]*draft{}
-	for _, d := range drafts {
-		if d.ID.IsZero() {
-			d.ID, d.made = drover.JobID(e.db.NewID()), true
-		} else if k, ok := taken[d.ID]; ok {
-			out[d.at] = repeat(c, d, k)
-			continue
-		} else if f := first[d.ID]; f != nil {
-			out[d.at] = repeat(c, d, store.KnownJob{Tenant: c.Tenant, Job: f.ID, Fingerprint: f.fingerprint})
-			continue
+	isNew := func(d *draft) {
+		k := store.KnownJob{Tenant: c.Tenant, Job: d.ID, Fingerprint: d.fingerprint}
+		ids[d.ID] = k
+		if d.IdempotencyKey != "" {
+			keys[d.IdempotencyKey] = k
 		}
-		first[d.ID] = d
-		if d.IdempotencyKey == "" {
-			fresh = append(fresh, d)
-			continue
-		}
-		if f := byKey[d.IdempotencyKey]; f != nil { // twice in one request: the first is the job
-			out[d.at] = repeat(c, d, store.KnownJob{Tenant: c.Tenant, Job: f.ID, Fingerprint: f.fingerprint})
-			continue
-		}
-		byKey[d.IdempotencyKey] = d
-		keyed = append(keyed, store.IdemRow{Tenant: c.Tenant, Key: d.IdempotencyKey, Job: d.ID, Fingerprint: d.fingerprint, At: x.now})
+		fresh = append(fresh, d)
 	}
-	if len(keyed) > 0 {
-		slices.SortFunc(keyed, func(a, b store.IdemRow) int { return strings.Compare(a.Key, b.Key) })
-		free := map[string]bool{}
-		if err := tx.Pipe(ctx, store.InsertIdempotency(keyed, free)); err != nil {
-			return err
-		}
-		var lost []string
-		for _, k := range keyed {
-			if free[k.Key] {
-				fresh = append(fresh, byKey[k.Key])
+	// A draft that stands behind one whose id or key it has waits for the next
+	// round: only then is it known if the other became a job.
+	for round := drafts; len(round) > 0; {
+		var later []*draft
+		byKey, open := map[string]*draft{}, map[drover.JobID]bool{}
+		var keyed []store.IdemRow
+		for _, d := range round {
+			if d.ID.IsZero() {
+				d.ID, d.made = drover.JobID(e.db.NewID()), true
+			}
+			if k, ok := ids[d.ID]; ok {
+				out[d.at] = repeat(c, d, k)
+				continue
+			}
+			if k, ok := keys[d.IdempotencyKey]; ok && d.IdempotencyKey != "" {
+				out[d.at] = repeat(c, d, k)
+				continue
+			}
+			first := byKey[d.IdempotencyKey] == nil && !open[d.ID]
+			if first && d.IdempotencyKey == "" {
+				isNew(d)
+				continue
+			}
+			open[d.ID] = true
+			if d.IdempotencyKey != "" && byKey[d.IdempotencyKey] == nil {
+				byKey[d.IdempotencyKey] = d
+			}
+			if !first {
+				later = append(later, d)
 			} else {
-				lost = append(lost, k.Key)
+				keyed = append(keyed, store.IdemRow{Tenant: c.Tenant, Key: d.IdempotencyKey, Job: d.ID, Fingerprint: d.fingerprint, At: x.now})
 			}
 		}
-		if len(lost) > 0 {
-			known := map[string]store.KnownJob{}
-			if err := tx.Pipe(ctx, store.SelectIdempotency(c.Tenant, lost, known)); err != nil {
+		if len(keyed) > 0 {
+			slices.SortFunc(keyed, func(a, b store.IdemRow) int { return strings.Compare(a.Key, b.Key) })
+			free := map[string]bool{}
+			if err := tx.Pipe(ctx, store.InsertIdempotency(keyed, free)); err != nil {
 				return err
 			}
-			first := map[drover.JobID]string{}
+			var lost []string
+			for _, k := range keyed {
+				if free[k.Key] {
+					isNew(byKey[k.Key])
+				} else {
+					lost = append(lost, k.Key)
+				}
+			}
+			if len(lost) > 0 {
+				if err := tx.Pipe(ctx, store.SelectIdempotency(c.Tenant, lost, keys)); err != nil {
+					return err
+				}
+			}
 			for _, k := range lost {
-				kn, ok := known[k]
+				kn, ok := keys[k]
 				if !ok {
 					return store.ErrRetry // its transaction was rolled back, or the key was cleaned
 				}
 				out[byKey[k].at] = repeat(c, byKey[k], kn)
-				first[kn.Job] = k
-			}
-			// Others of this request that stood behind a lost key stand for its job too.
-			for _, d := range drafts {
-				if kn, ok := known[d.IdempotencyKey]; ok && d != byKey[d.IdempotencyKey] && d.IdempotencyKey != "" {
-					out[d.at] = repeat(c, d, kn)
-				}
 			}
 		}
+		round = later
 	}
 	for _, d := range fresh {
 		if err := e.start(ctx, tx, c, d, x); err != nil {

@@ -12,14 +12,42 @@ func clean(name, table, key, where string) *driver.Text {
 }
 
 var cleanTexts = map[string]*driver.Text{
-	"idempotency": clean("clean idempotency keys", "idempotency", "tenant, key", "created_at < $1 AND NOT EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = idempotency.job_id)"),
-	"operations":  clean("clean operations", "operations", "tenant, request_id", "created_at < $1"),
-	"artifacts":   clean("clean staged artifacts", "artifacts", "id", "visible = 0 AND created_at < $1 AND NOT EXISTS (SELECT 1 FROM task_running r WHERE r.task_id = artifacts.task_id AND r.lease_version = artifacts.lease_version)"),
-	"progress":    clean("clean progress", "task_progress", "task_id", "at < $1 AND NOT EXISTS (SELECT 1 FROM task_running r WHERE r.task_id = task_progress.task_id)"),
+	"operations": clean("clean operations", "operations", "tenant, request_id", "created_at < $1"),
+	"artifacts":  clean("clean staged artifacts", "artifacts", "id", "visible = 0 AND created_at < $1 AND NOT EXISTS (SELECT 1 FROM task_running r WHERE r.task_id = artifacts.task_id AND r.lease_version = artifacts.lease_version)"),
+	"progress":   clean("clean progress", "task_progress", "task_id", "at < $1 AND NOT EXISTS (SELECT 1 FROM task_running r WHERE r.task_id = task_progress.task_id)"),
 }
 
-// Clean deletes up to n rows of what is kept for a time only: "idempotency",
-// "operations", "artifacts" (staged ones) or "progress", older than before.
+// Clean deletes up to n rows of what is kept for a time only: "operations", "artifacts" (staged ones) or "progress", older than before.
 func Clean(what string, before instant, n int, deleted *int64) Stmt {
 	return Stmt{Text: cleanTexts[what], Args: []any{int64(before), int64(n)}, Affected: deleted}
+}
+
+var (
+	oldKeys = driver.New("look for old idempotency keys", "",
+		"SELECT i.tenant, i.key, i.created_at, CASE WHEN EXISTS (SELECT 1 FROM jobs j WHERE j.id = i.job_id) THEN 1 ELSE 0 END FROM idempotency i WHERE i.created_at >= $1 AND i.created_at < $2 ORDER BY i.created_at LIMIT $3")
+	dropKeys = driver.New("clean idempotency keys", "tenant int, key text", "DELETE FROM idempotency {using} WHERE tenant = {tenant} AND key = {key}")
+)
+
+// OldKey is an idempotency key that may have outlived its job.
+type OldKey struct {
+	Tenant int32
+	Key    string
+	At     instant
+	Job    bool // its job is there still
+}
+
+// OldKeys reads up to n keys made from one instant on and before another, the
+// oldest first.
+func OldKeys(from, before instant, n int, rows *[]OldKey) Stmt {
+	return Stmt{Text: oldKeys, Args: []any{int64(from), int64(before), int64(n)}, Scan: into(rows, func(r driver.Row) (k OldKey, err error) {
+		var job int64
+		err = r.Scan(&k.Tenant, &k.Key, (*int64)(&k.At), &job)
+		k.Job = job == 1
+		return k, err
+	})}
+}
+
+// DropKeys deletes idempotency keys.
+func DropKeys(rows []OldKey, dropped *int64) Stmt {
+	return Stmt{Text: dropKeys, Cols: []any{col(rows, func(k *OldKey) int32 { return k.Tenant }), col(rows, func(k *OldKey) string { return k.Key })}, Affected: dropped}
 }
