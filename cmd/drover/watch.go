@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -253,6 +254,11 @@ func (v *watchView) apply(e drover.Event) {
 		n.ended[f.index] = drover.Skipped
 	case drover.TaskRetryScheduled:
 		n.retry++
+	case drover.TaskExpanded:
+		if count, err := strconv.Atoi(f.text("count")); err == nil {
+			n.total, n.mapped = count, true
+			delete(n.ended, -1) // of a generation in which it could not expand
+		}
 	default: // says nothing about who has ended
 	}
 }

@@ -133,6 +133,20 @@ func TestWatchLearnsNodesFromTasks(t *testing.T) {
 	}
 }
 
+func TestWatchShowsAMapThatHasJustExpanded(t *testing.T) {
+	t.Parallel()
+	v := watched()
+	v.apply(event(drover.TaskExpanded, `{"name":"extract","index":-1,"count":20}`))
+	v.apply(event(drover.TaskSucceeded, `{"name":"extract","index":4}`))
+	v.apply(event(drover.TaskExpanded, `{"name":"features","index":-1,"count":0}`))
+	got := strings.Join(v.render(&printer{now: testTime}, 120, 24), "\n")
+	for _, want := range []string{"extract   ▶  █░░░░░░░░░░░░░░░░░░░       1/20", "features  ✓  ████████████████████        0/0"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in:\n%s", want, got)
+		}
+	}
+}
+
 func TestEventsAreToldToPeople(t *testing.T) {
 	t.Parallel()
 	mapped := func(name string) bool { return name == "m" }
@@ -144,6 +158,7 @@ func TestEventsAreToldToPeople(t *testing.T) {
 		`{"status":"SUCCEEDED","name":"m","index":3,"generation":1,"attempt":2,"lease_version":7,"worker_id":"wrk_1","outcome":"succeeded","claimed_at":"2026-01-31T11:59:58.500Z"}`: "m[3] | ran=1.5s attempt=2",
 		`{"name":"m","index":0,"attempt":1,"due_at":"2026-01-31T12:00:04.000Z","message":"too slow"}`:                                                                                `m[0] | again_in=4s message="too slow"`,
 		`{"name":"m","index":-1,"reason":""}`: `m | reason=""`,
+		`{"name":"m","index":-1,"count":20}`:  `m | count=20`,
 	} {
 		e := drover.Event{At: testTime, Data: json.RawMessage(data)}
 		f := factsOf(e)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -330,6 +331,13 @@ func (how *ending) data(t *lifecycle.Task) []byte {
 		str("message", cutAt(f.Message, 500))
 	}
 	return append(b, '}')
+}
+
+// expandedData is what the event of an expansion says: of which map, which has
+// the index -1, and how many elements stand for it now.
+func expandedData(name string, count int) []byte {
+	q, _ := json.Marshal(name) // a string always encodes
+	return fmt.Appendf(nil, `{"name":%s,"index":-1,"count":%d}`, q, count)
 }
 
 // timeFormat is RFC 3339 in UTC with milliseconds.

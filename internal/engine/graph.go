@@ -34,6 +34,7 @@ type graph struct {
 	again []drover.TaskID             // maps that ended before, were replayed and expand
 	grew  bool                        // rows were added or replaced
 	x     []store.TaskRow             // new elements
+	split []splitMap
 	fail  []failedMap
 }
 
@@ -43,6 +44,13 @@ type prow struct {
 	stored  bool // it is in the database
 	changed bool
 	gone    bool // it moved on or was replaced
+}
+
+// splitMap is a map whose elements have taken its place.
+type splitMap struct {
+	task  drover.TaskID
+	node  int32
+	count int
 }
 
 type failedMap struct {
@@ -236,6 +244,7 @@ func (g *graph) expand(ctx context.Context, tx store.Tx, e *Engine, now lifecycl
 			g.again = append(g.again, old.task.ID)
 		}
 		g.grown += int32(n - 1)
+		g.split = append(g.split, splitMap{old.task.ID, m, n})
 		for idx := range n {
 			t := old.task
 			t.ID, t.Index = drover.TaskID(e.db.NewID()), int32(idx)
@@ -304,6 +313,9 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 	if g.grew {
 		live.Graph++
 		x.touched[g.job] = true
+	}
+	for _, m := range g.split {
+		x.event(live, drover.TaskExpanded, m.task, expandedData(g.plan.Nodes[m.node].Name, m.count))
 	}
 	for _, f := range g.fail {
 		x.end(live, g.plan.Tenant, lifecycle.NotExpanded(f.task, x.now), ending{failure: f.failure, name: g.plan.Nodes[f.task.Node].Name})

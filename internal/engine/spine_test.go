@@ -503,3 +503,62 @@ func TestWorkerGetsOnlyKindsItHas(t *testing.T) {
 		w.want(id, drover.Succeeded)
 	})
 }
+
+// Who watches a job sees the number of its tasks jump at an expansion: an event
+// says which map it was and how many elements it has, in the transaction that
+// makes them.
+func TestExpandingIsAnEventOfTheJob(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply(`
+pipeline: grows
+tasks:
+  list:  {run: list}
+  first: {for_each: "${{ input.items }}", run: first}
+  each:  {for_each: "${{ tasks.list.output }}", run: each}
+  then:  {for_each: each, run: then}
+  last:  {needs: [then, first], run: last}
+`)
+		id := w.submit(drover.NewJob{Pipeline: "grows", Input: json.RawMessage(`{"items":[]}`)})
+		expanded := func() (told []string) {
+			events, err := w.Events(t.Context(), w.c, id, 0, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, e := range events {
+				if e.Seq != int64(i+1) {
+					t.Errorf("event %d has number %d", i+1, e.Seq)
+				}
+				if e.Type == drover.TaskExpanded {
+					told = append(told, fmt.Sprintf("%d %s", e.Seq, e.Data))
+				}
+				if e.Type == drover.TaskExpanded && e.TaskID.IsZero() {
+					t.Errorf("event %d does not say which map it was", e.Seq)
+				}
+			}
+			return told
+		}
+		// Over the input: at the submit, behind job.accepted; an empty map too.
+		want := []string{`2 {"name":"first","index":-1,"count":0}`}
+		if got := expanded(); !slices.Equal(got, want) {
+			t.Errorf("after the submit: %q, want %q", got, want)
+		}
+		l := w.acquire(10)
+		if len(l) != 1 || l[0].Name != "list" {
+			t.Fatalf("leases: %+v", l)
+		}
+		w.settle(ok(l[0], `["a","b","c"]`))
+		// With its elements those of the map element-wise over it, behind the success that brought them.
+		want = append(want, `4 {"name":"each","index":-1,"count":3}`, `5 {"name":"then","index":-1,"count":3}`)
+		if got := expanded(); !slices.Equal(got, want) {
+			t.Errorf("after the list: %q, want %q", got, want)
+		}
+		if j := w.job(id); j.Tasks.Total != 8 {
+			t.Errorf("the job has %d tasks, want 8", j.Tasks.Total)
+		}
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		w.want(id, drover.Succeeded)
+		if got := expanded(); !slices.Equal(got, want) {
+			t.Errorf("at the end: %q, want %q", got, want)
+		}
+	})
+}
