@@ -45,6 +45,45 @@ type Retry struct {
 	Initial Duration `json:"initial,omitzero"`
 	Factor  float64  `json:"factor,omitempty"`
 	Max     Duration `json:"max,omitzero"`
+	// On says what differs for attempts that fail in one way. Its keys are the
+	// classes retryable, throttled, timeout and panic, and error types such as
+	// "exit_75"; a type counts before a class. At most 32.
+	On map[string]RetryRule `json:"on,omitempty"`
+}
+
+// RetryRule is what differs for failures of one class or type; fields that are
+// zero are the Retry's.
+type RetryRule struct {
+	// MaxAttempts is the number of the last attempt that such a failure may end:
+	// from there on it is not tried again; 1 is never. At most the Retry's own.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+	// Initial, Factor and Max are the delays after such a failure.
+	Initial Duration `json:"initial,omitzero"`
+	Factor  float64  `json:"factor,omitempty"`
+	Max     Duration `json:"max,omitzero"`
+}
+
+// For returns what holds for a failure of a class and a type: r, changed by the
+// rule for the type or else by that for the class.
+func (r Retry) For(class ErrorClass, typ string) Retry {
+	rule, ok := r.On[typ]
+	if !ok || typ == "" {
+		rule = r.On[string(class)]
+	}
+	r.On = nil
+	if rule.MaxAttempts != 0 {
+		r.MaxAttempts = rule.MaxAttempts
+	}
+	if rule.Factor != 0 {
+		r.Factor = rule.Factor
+	}
+	if rule.Initial != 0 {
+		r.Initial, r.Max = rule.Initial, max(r.Max, rule.Initial) // a longer first delay raises the cap
+	}
+	if rule.Max != 0 {
+		r.Max = rule.Max
+	}
+	return r
 }
 
 // Counts are a job's tasks by where they are.

@@ -228,24 +228,37 @@ func Timeout(d time.Duration) Option {
 // are left to the defaults.
 func Retry(r drover.Retry) Option {
 	return func(t *Task) {
-		retry, backoff := map[string]any{}, map[string]any{}
-		if r.MaxAttempts != 0 {
-			retry["max_attempts"] = r.MaxAttempts
-		}
-		if r.Initial != 0 {
-			backoff["initial"] = r.Initial
-		}
-		if r.Factor != 0 {
-			backoff["factor"] = r.Factor
-		}
-		if r.Max != 0 {
-			backoff["max"] = r.Max
-		}
-		if len(backoff) > 0 {
-			retry["backoff"] = backoff
+		retry := ruleKeys(drover.RetryRule{MaxAttempts: r.MaxAttempts, Initial: r.Initial, Factor: r.Factor, Max: r.Max})
+		if len(r.On) > 0 {
+			on := map[string]any{}
+			for k, rule := range r.On {
+				on[k] = ruleKeys(rule)
+			}
+			retry["on"] = on
 		}
 		t.setJSON("retry", retry)
 	}
+}
+
+// ruleKeys are the keys of a retry, or of a rule in it, that are set.
+func ruleKeys(r drover.RetryRule) map[string]any {
+	keys, backoff := map[string]any{}, map[string]any{}
+	if r.MaxAttempts != 0 {
+		keys["max_attempts"] = r.MaxAttempts
+	}
+	if r.Initial != 0 {
+		backoff["initial"] = r.Initial
+	}
+	if r.Factor != 0 {
+		backoff["factor"] = r.Factor
+	}
+	if r.Max != 0 {
+		backoff["max"] = r.Max
+	}
+	if len(backoff) > 0 {
+		keys["backoff"] = backoff
+	}
+	return keys
 }
 
 // Artifact declares the kind of artifact that the task makes.

@@ -673,8 +673,10 @@ var optional = map[string]bool{
 // least are numbers that mean a default where they are left out, and nothing
 // good where they are written.
 var least = map[string]float64{
-	"Retry.max_attempts": 1,
-	"Retry.factor":       1,
+	"Retry.max_attempts":     1,
+	"Retry.factor":           1,
+	"RetryRule.max_attempts": 1,
+	"RetryRule.factor":       1,
 }
 
 var memberCache sync.Map // of reflect.Type to *members

@@ -3,6 +3,7 @@ package dag
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -131,7 +132,7 @@ func TestParseNamesEveryProblemAndItsPlace(t *testing.T) {
 			`5:37 tasks.c.retry.max_attempts: max_attempts is a whole number from 1 (no retry) to 1000; this is "two"`,
 			"6:37 tasks.d.retry.max_attempts: max_attempts is a whole number from 1 (no retry) to 1000; this is 1.5",
 			"7:37 tasks.e.retry.max_attempts: max_attempts is a whole number from 1 (no retry) to 1000; this is -1",
-			`8:22 tasks.f.retry: retry is a mapping with the keys "max_attempts" and "backoff"; this is a number`,
+			`8:22 tasks.f.retry: retry is a mapping with the keys "max_attempts", "backoff" and "on"; this is a number`,
 		}},
 		{"backoff", head + "  a: {run: x, retry: {backoff: {factor: 0.5, initial: -1s, max: 0s, jitter: none}}}\n  b: {run: x, retry: {backoff: {factor: 1e400}}}\n  c: {run: x, retry: {backoff: {initial: 10s, max: 2s}}}\n  d: {run: x, retry: {backoff: {max: 0.5s}}}\n", []string{
 			"3:41 tasks.a.retry.backoff.factor: factor is a number from 1 (no growth) to 1000; this is 0.5",
@@ -141,6 +142,18 @@ func TestParseNamesEveryProblemAndItsPlace(t *testing.T) {
 			"4:41 tasks.b.retry.backoff.factor: factor is a number from 1 (no growth) to 1000; this is 1e400",
 			"5:52 tasks.c.retry.backoff.max: max 2s is shorter than initial 10s",
 			"6:38 tasks.d.retry.backoff.max: max 0.5s is shorter than initial 1s",
+		}},
+		{"rules of a retry", head + "  a: {run: x, retry: {on: 3}}\n  b: {run: x, retry: {on: {timout: {max_attempts: 1}, permanent: {max_attempts: 2}, lease_lost: {}, \"a b\": {}}}}\n  c: {run: x, retry: {on: {exit_75: 1, exit_76: {attempts: 1}, panic: {max_attempts: 0}}}}\n  d: {run: x, retry: {max_attempts: 3, on: {throttled: {max_attempts: 4}, exit_1: {backoff: {max: 10ms}}}}}\n", []string{
+			"3:27 tasks.a.retry.on: on is a mapping from a class or an error's type to what differs",
+			`4:28 tasks.b.retry.on.timout: "timout": did you mean "timeout"? the classes are retryable, throttled, timeout and panic`,
+			`4:55 tasks.b.retry.on.permanent: "permanent": a failure that is permanent is never tried again`,
+			`4:85 tasks.b.retry.on.lease_lost: "lease_lost": lease_lost uses up no attempt`,
+			`4:101 tasks.b.retry.on["a b"]: "a b": use 1 to 127 letters`,
+			`5:37 tasks.c.retry.on.exit_75: a rule is a mapping with the keys "max_attempts" and "backoff"; this is a number`,
+			`5:50 tasks.c.retry.on.exit_76.attempts: a rule has no key "attempts"`,
+			"5:86 tasks.c.retry.on.panic.max_attempts: max_attempts is a whole number from 1",
+			"6:56 tasks.d.retry.on.throttled: max_attempts 4 is more than the retry's own, 3",
+			"6:83 tasks.d.retry.on.exit_1: max 0.01s is shorter than initial 1s",
 		}},
 		{"defaults are complained about once", "pipeline: p\ndefaults: {retry: {backoff: {initial: 10s, max: 2s}}}\ntasks: {a: {run: x}, b: {run: x}, c: {run: x}}\n", []string{
 			"2:49 defaults.retry.backoff.max: max 2s is shorter than initial 10s",
@@ -436,18 +449,18 @@ tasks:
 	if a.Queue != "cpu" || a.Class != drover.Batch || a.Timeout != 10*time.Minute {
 		t.Errorf("a = %+v", a)
 	}
-	if want := (drover.Retry{MaxAttempts: 7, Initial: drover.Duration(time.Second), Factor: 1.5, Max: drover.Duration(time.Minute)}); a.Retry != want {
+	if want := (drover.Retry{MaxAttempts: 7, Initial: drover.Duration(time.Second), Factor: 1.5, Max: drover.Duration(time.Minute)}); !reflect.DeepEqual(a.Retry, want) {
 		t.Errorf("a.Retry = %+v, want %+v", a.Retry, want)
 	}
 	if b.Queue != "gpu" || b.Class != 5 || b.Timeout != 90*time.Second {
 		t.Errorf("b = %+v", b)
 	}
 	// A first delay over the default cap raises the cap.
-	if want := (drover.Retry{MaxAttempts: 1, Initial: drover.Duration(5 * time.Minute), Factor: 1.5, Max: drover.Duration(5 * time.Minute)}); b.Retry != want {
+	if want := (drover.Retry{MaxAttempts: 1, Initial: drover.Duration(5 * time.Minute), Factor: 1.5, Max: drover.Duration(5 * time.Minute)}); !reflect.DeepEqual(b.Retry, want) {
 		t.Errorf("b.Retry = %+v, want %+v", b.Retry, want)
 	}
 	bare := compile(t, head+"  a: {run: x}\n").Nodes[0]
-	if bare.Queue != DefaultQueue || bare.Class != 0 || bare.Timeout != DefaultTimeout || bare.Retry != DefaultRetry {
+	if bare.Queue != DefaultQueue || bare.Class != 0 || bare.Timeout != DefaultTimeout || !reflect.DeepEqual(bare.Retry, DefaultRetry) {
 		t.Errorf("bare task = %+v", bare)
 	}
 }
@@ -463,4 +476,22 @@ func compile(t testing.TB, src string) *Plan {
 		t.Fatalf("compile: %v", err)
 	}
 	return plan
+}
+
+func TestRulesOfARetryAreFilledInOneByOne(t *testing.T) {
+	t.Parallel()
+	plan := compile(t, `pipeline: p
+defaults: {retry: {max_attempts: 5, on: {timeout: {max_attempts: 1}, panic: {max_attempts: 2}}}}
+tasks:
+  a: {run: x}
+  b: {run: x, retry: {on: {timeout: {max_attempts: 3}, exit_75: {backoff: {initial: 2m}}}}}
+`)
+	want := map[string]drover.RetryRule{"timeout": {MaxAttempts: 1}, "panic": {MaxAttempts: 2}}
+	if got := plan.Nodes[0].Retry; !reflect.DeepEqual(got.On, want) || got.MaxAttempts != 5 {
+		t.Errorf("a.Retry = %+v", got)
+	}
+	want["timeout"], want["exit_75"] = drover.RetryRule{MaxAttempts: 3}, drover.RetryRule{Initial: drover.Duration(2 * time.Minute)}
+	if got := plan.Nodes[1].Retry; !reflect.DeepEqual(got.On, want) {
+		t.Errorf("b.Retry = %+v", got)
+	}
 }

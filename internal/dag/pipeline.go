@@ -37,6 +37,7 @@ type preset struct {
 	retry   drover.Retry
 	maxAt   *value // retry.backoff.max, for a complaint
 	maxPath *path
+	rules   map[string]need // where retry.on has its rules, for complaints
 }
 
 type task struct {
@@ -125,7 +126,8 @@ var (
 	topKeys      = []string{"pipeline", "description", "input", "defaults", "tasks", "on_failure"}
 	defaultsKeys = []string{"queue", "class", "timeout", "retry"}
 	taskKeys     = []string{"run", "needs", "for_each", "with", "queue", "class", "timeout", "retry", "artifact", "description"}
-	retryKeys    = []string{"max_attempts", "backoff"}
+	retryKeys    = []string{"max_attempts", "backoff", "on"}
+	ruleKeys     = []string{"max_attempts", "backoff"}
 	backoffKeys  = []string{"initial", "factor", "max", "jitter"}
 	artifactKeys = []string{"kind"}
 )
@@ -409,38 +411,74 @@ func (r reader) duration(v *value, at *path) drover.Duration {
 	return d
 }
 
+// retryCap is how many rules a retry can have.
+const retryCap = 32
+
 func (r reader) retry(s *preset, v *value, at *path) {
 	if !r.mapping(v, at, "retry", retryKeys) {
 		return
 	}
+	own, max := r.rule(v, at)
+	s.retry = drover.Retry{MaxAttempts: own.MaxAttempts, Initial: own.Initial, Factor: own.Factor, Max: own.Max}
+	if max.v != nil {
+		s.maxAt, s.maxPath = max.v, max.at
+	}
+	on, at := v.get("on"), at.member("on")
+	switch {
+	case on == nil:
+		return
+	case on.kind != object:
+		r.at(on, at, "on is a mapping from a class or an error's type to what differs, as in `on: {timeout: {max_attempts: 1}}`; this is %s", on.kind)
+		return
+	case len(on.keys) > retryCap:
+		r.at(on, at, "on has %d rules; at most %d", len(on.keys), retryCap)
+		return
+	}
+	s.retry.On, s.rules = map[string]drover.RetryRule{}, map[string]need{}
+	for i, k := range on.keys {
+		v, at := on.items[i], at.member(k.name)
+		if bad := RetryOn(k.name); bad != "" {
+			r.add(k.line, k.col, at, "%q: %s", clip(k.name, 60), bad)
+			continue
+		}
+		if !r.mapping(v, at, "a rule", ruleKeys) {
+			continue
+		}
+		s.retry.On[k.name], _ = r.rule(v, at)
+		s.rules[k.name] = need{k.name, v, at}
+	}
+}
+
+// rule reads what a retry and its rules have in common, and where it says max.
+func (r reader) rule(v *value, at *path) (out drover.RetryRule, longest need) {
 	if m, at := v.get("max_attempts"), at.member("max_attempts"); m != nil {
 		n, err := strconv.Atoi(m.text)
 		if m.kind != number || err != nil || n < 1 || n > 1000 {
 			r.at(m, at, "max_attempts is a whole number from 1 (no retry) to 1000; this is %s", m.shown())
 		} else {
-			s.retry.MaxAttempts = n
+			out.MaxAttempts = n
 			m.text = strconv.Itoa(n)
 		}
 	}
 	b, at := v.get("backoff"), at.member("backoff")
 	if b == nil || !r.mapping(b, at, "backoff", backoffKeys) {
-		return
+		return out, longest
 	}
 	for i, k := range b.keys {
 		v, at := b.items[i], at.member(k.name)
 		switch k.name {
 		case "initial":
-			s.retry.Initial = r.duration(v, at)
+			out.Initial = r.duration(v, at)
 		case "max":
-			s.retry.Max = r.duration(v, at)
-			s.maxAt, s.maxPath = v, at
+			out.Max = r.duration(v, at)
+			longest = need{"", v, at}
 		case "factor":
 			f, err := strconv.ParseFloat(v.text, 64)
 			if v.kind != number || err != nil || f < 1 || f > 1000 {
 				r.at(v, at, "factor is a number from 1 (no growth) to 1000; this is %s", v.shown())
 				continue
 			}
-			s.retry.Factor = f
+			out.Factor = f
 			v.text = strconv.FormatFloat(f, 'f', -1, 64)
 		case "jitter":
 			if t, ok := r.text(v, at); ok && t != "full" {
@@ -448,6 +486,7 @@ func (r reader) retry(s *preset, v *value, at *path) {
 			}
 		}
 	}
+	return out, longest
 }
 
 // shown writes a scalar in a complaint, and names the kind of anything else.
@@ -471,6 +510,12 @@ func (s preset) or(d preset) preset {
 	s.retry.Factor = cmp.Or(s.retry.Factor, d.retry.Factor)
 	if s.retry.Max == 0 {
 		s.retry.Max, s.maxAt, s.maxPath = d.retry.Max, d.maxAt, d.maxPath
+	}
+	if len(d.retry.On) > 0 {
+		on, rules := maps.Clone(d.retry.On), maps.Clone(d.rules)
+		maps.Copy(on, s.retry.On)
+		maps.Copy(rules, s.rules)
+		s.retry.On, s.rules = on, rules
 	}
 	return s
 }
@@ -501,6 +546,7 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 		},
 		index: make(map[string]int32, n),
 		edges: make([][]edge, n),
+		told:  map[*value]bool{},
 	}
 	c.plan.schema = c.schema(p.input, (*path)(nil).member("input"))
 	for i, t := range p.tasks {
@@ -528,7 +574,8 @@ type compiler struct {
 	index map[string]int32
 	edges [][]edge // of each node, to its parents, as they were written
 
-	shortMax *value // the retry.backoff.max complained about last; many tasks may share it
+	shortMax *value          // the retry.backoff.max complained about last; many tasks may share it
+	told     map[*value]bool // rules of a retry that were complained about; many tasks may share them
 }
 
 // edge is a dependency with the place that asked for it.
@@ -561,6 +608,8 @@ func (c *compiler) node(i int32) {
 		c.at(s.maxAt, s.maxPath, "max %s is shorter than initial %s (task %q); max is the longest delay",
 			s.retry.Max, cmp.Or(s.retry.Initial, DefaultRetry.Initial), t.name)
 	}
+	retry := fillRetry(s.retry)
+	c.rules(t.name, retry, s.rules)
 	c.plan.Nodes[i] = Node{
 		Name:     t.name,
 		Kind:     t.kind,
@@ -569,12 +618,30 @@ func (c *compiler) node(i int32) {
 		Mapped:   t.each != nil || t.over.name != "",
 		Over:     -1,
 		Timeout:  cmp.Or(s.timeout, DefaultTimeout),
-		Retry:    fillRetry(s.retry),
+		Retry:    retry,
 		Artifact: t.artifact,
 		root:     -1,
 	}
 	for _, nd := range t.needs {
 		c.need(i, nd)
+	}
+}
+
+// rules complains about rules that do not fit the retry they change.
+func (c *compiler) rules(task string, p drover.Retry, rules map[string]need) {
+	for _, k := range slices.Sorted(maps.Keys(rules)) {
+		nd, rule := rules[k], p.On[k]
+		if c.told[nd.v] {
+			continue
+		}
+		before := len(c.list)
+		if rule.MaxAttempts > p.MaxAttempts {
+			c.at(nd.v, nd.at, "max_attempts %d is more than the retry's own, %d (task %q); a rule can only end a task sooner", rule.MaxAttempts, p.MaxAttempts, task)
+		}
+		if f := p.For("", k); f.Max < f.Initial {
+			c.at(nd.v, nd.at, "max %s is shorter than initial %s (task %q); max is the longest delay", f.Max, f.Initial, task)
+		}
+		c.told[nd.v] = len(c.list) > before
 	}
 }
 

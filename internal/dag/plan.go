@@ -131,6 +131,32 @@ func fillRetry(r drover.Retry) drover.Retry {
 	return r
 }
 
+// retryClasses are the classes of failures that are tried again.
+var retryClasses = []string{string(drover.ClassRetryable), string(drover.ClassThrottled), string(drover.ClassTimeout), string(drover.ClassPanic)}
+
+// RetryOn returns what is wrong with a key of drover.Retry.On, or "".
+func RetryOn(key string) string {
+	if slices.Contains(retryClasses, key) {
+		return ""
+	}
+	const classes = "the classes are retryable, throttled, timeout and panic; anything else is an error's type, such as exit_75"
+	switch drover.ErrorClass(key) {
+	case drover.ClassPermanent, drover.ClassInput, drover.ClassExpand, drover.ClassExpired:
+		return fmt.Sprintf("a failure that is %s is never tried again; %s", key, classes)
+	case drover.ClassSnoozed, drover.ClassLeaseLost:
+		return fmt.Sprintf("%s uses up no attempt and has no rule; %s", key, classes)
+	}
+	for _, c := range retryClasses {
+		if distance(key, c, 3) < 3 {
+			return fmt.Sprintf("did you mean %q? %s", c, classes)
+		}
+	}
+	if !ValidKind(key) {
+		return "use 1 to 127 letters, digits, and any of _ . : / -, beginning with a letter; " + classes
+	}
+	return ""
+}
+
 // family reports whether a and b are maps with one root.
 func (p *Plan) family(a, b int32) bool {
 	return p.Nodes[a].root >= 0 && p.Nodes[a].root == p.Nodes[b].root

@@ -125,6 +125,49 @@ func TestAFailingHandlerIsEnteredMaxAttemptsTimes(t *testing.T) {
 	})
 }
 
+func TestFailuresAreTriedAgainByTheirClassAndType(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: p\ndefaults: {retry: {max_attempts: 3, on: {timeout: {max_attempts: 1}}}}\ntasks: {a: {run: a, retry: {on: {panic: {max_attempts: 2}, exit_65: {max_attempts: 1}}}}}\n")
+		retry := &drover.Retry{MaxAttempts: 3, On: map[string]drover.RetryRule{"timeout": {MaxAttempts: 1}, "panic": {MaxAttempts: 2}, "exit_65": {MaxAttempts: 1}}}
+		for _, job := range []drover.NewJob{{Kind: "a", Retry: retry}, {Pipeline: "p"}} {
+			for _, c := range []struct {
+				class drover.ErrorClass
+				typ   string
+				want  int // attempts
+			}{{drover.ClassRetryable, "", 3}, {drover.ClassTimeout, "", 1}, {drover.ClassPanic, "", 2}, {drover.ClassRetryable, "exit_65", 1}, {drover.ClassThrottled, "", 3}} {
+				id := w.submit(job)
+				entered := 0
+				for range 4 {
+					for _, l := range w.acquire(10) {
+						entered++
+						o := failed(l, c.class, "always")
+						o.Error.Type, o.RetryAfter = c.typ, drover.Duration(time.Second)
+						w.settle(o)
+					}
+					w.pass(2 * time.Minute)
+					w.step("timers", w.TimersOnce)
+				}
+				if x := w.taskOf(id, "a"); entered != c.want || x.Status != drover.DeadLetter || x.Error.Class != c.class || x.MaxAttempts != 3 {
+					t.Errorf("%s %s: entered %d times, then %+v; want %d", c.class, c.typ, entered, x, c.want)
+				}
+			}
+		}
+		for field, r := range map[string]drover.Retry{
+			"retry.on.permanent":            {On: map[string]drover.RetryRule{"permanent": {}}},
+			"retry.on.timout":               {On: map[string]drover.RetryRule{"timout": {}}},
+			"retry.on.timeout.max_attempts": {On: map[string]drover.RetryRule{"timeout": {MaxAttempts: 5}}},
+			"retry.on.exit_1.factor":        {On: map[string]drover.RetryRule{"exit_1": {Factor: 0.5}}},
+			"retry.on.exit_1":               {On: map[string]drover.RetryRule{"exit_1": {Max: -1}}},
+		} {
+			out, err := w.Submit(t.Context(), w.c, []drover.NewJob{{Kind: "a", Retry: &r}})
+			if err != nil || drover.CodeOf(out[0].Err) != drover.CodeValidation || out[0].Err.Fields[0].Field != field {
+				t.Errorf("%s: %+v, %v", field, out, err)
+			}
+		}
+		checkInvariants(t, w)
+	})
+}
+
 func TestALaterAttemptHasTheOptionsOfTheFirst(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		due, expires := w.Now().Add(time.Minute), w.Now().Add(time.Hour)
@@ -751,6 +794,9 @@ func TestAnOddRetryDelayLeavesTheTaskUsable(t *testing.T) {
 			}
 			if x := w.taskOf(id, "a"); x.DueAt.After(w.Now().Add(month)) || x.DueAt.Before(w.Now().Add(month-time.Hour)) {
 				t.Errorf("%s for five years: due at %v, now is %v", status, x.DueAt, w.Now())
+			}
+			if list, err := w.Attempts(t.Context(), w.c, l.TaskID); err != nil || !strings.Contains(list[0].Error.Message, "asked to wait 157680000s; the longest wait is 2592000s") {
+				t.Errorf("%s for five years: attempts %+v, %v", status, list, err)
 			}
 			w.pass(month + time.Minute)
 			w.step("timers", w.TimersOnce)

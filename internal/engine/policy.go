@@ -2,17 +2,55 @@ package engine
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/lifecycle"
 )
+
+// maxRetryRules bounds the rules of a retry.
+const maxRetryRules = 32
 
 // policy is what a Kind job says about its one task; a pipeline's nodes have
 // theirs in the plan.
 type policy struct {
 	Retry   *drover.Retry   `json:"retry,omitempty"`
 	Timeout drover.Duration `json:"timeout,omitzero"`
+}
+
+// checkRetry complains about a retry of a request.
+func checkRetry(say func(field, format string, args ...any), r drover.Retry) {
+	rule := func(at string, x drover.RetryRule) {
+		if x.MaxAttempts < 0 || x.MaxAttempts > maxAttemptsTop {
+			say(at+".max_attempts", "%d is outside 1 to %d", x.MaxAttempts, maxAttemptsTop)
+		}
+		if x.Factor != 0 && !(x.Factor >= 1 && x.Factor <= 1000) {
+			say(at+".factor", "must be from 1 to 1000")
+		}
+		if x.Initial < 0 || x.Max < 0 || x.Initial.Std() > farFuture || x.Max.Std() > farFuture {
+			say(at, "initial and max must be from 0 to ten years")
+		}
+	}
+	rule("retry", drover.RetryRule{MaxAttempts: r.MaxAttempts, Initial: r.Initial, Factor: r.Factor, Max: r.Max})
+	if len(r.On) > maxRetryRules {
+		say("retry.on", "%d rules; at most %d", len(r.On), maxRetryRules)
+		return
+	}
+	most := lifecycle.Filled(r).MaxAttempts
+	for _, k := range slices.Sorted(maps.Keys(r.On)) {
+		at := "retry.on." + cut(k)
+		if bad := dag.RetryOn(k); bad != "" {
+			say(at, "%s", bad)
+			continue
+		}
+		rule(at, r.On[k])
+		if n := r.On[k].MaxAttempts; n > most {
+			say(at+".max_attempts", "%d is more than the retry's own, %d; a rule can only end a task sooner", n, most)
+		}
+	}
 }
 
 // encode returns nil for the default policy.

@@ -346,10 +346,14 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 	case cancelling:
 		after = ended(&how, t, j.Cancelling, r.Status == outcomeLost, x.now)
 	case r.Status == drover.OutcomeFailed:
-		after = lifecycle.Failed(t, r.Error.Class, r.RetryAfter.Std(), retry, e.opts.Jitter(), x.now)
+		after = lifecycle.Failed(t, lifecycle.Fault{Class: r.Error.Class, Type: r.Error.Type, After: r.RetryAfter.Std()}, retry, e.opts.Jitter(), x.now)
+		how.failure = clamped(r.Error, r.RetryAfter.Std())
 		event = drover.TaskRetryScheduled
 	case r.Status == drover.OutcomeSnoozed:
 		after, event = lifecycle.Snoozed(t, r.RetryAfter.Std(), x.now), drover.TaskSnoozed
+		if r.RetryAfter.Std() > lifecycle.MaxDelay {
+			how.failure = clamped(&drover.Failure{Class: drover.ClassSnoozed, Message: "snoozed"}, r.RetryAfter.Std())
+		}
 	case r.Status == outcomeLost:
 		after, event = lifecycle.LeaseLost(t, hold, retry, e.opts.Jitter(), x.now), drover.TaskLeaseExpired
 		how.failure = &drover.Failure{Class: drover.ClassLeaseLost, Message: fmt.Sprintf("the worker's lease ran out %d times; its attempts ended without a word", after.Losses)}
@@ -365,6 +369,16 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 		r.answer.Status = after.Status
 	}
 	return nil
+}
+
+// clamped returns f with a word on a delay that was cut.
+func clamped(f *drover.Failure, after time.Duration) *drover.Failure {
+	if after <= lifecycle.MaxDelay {
+		return f
+	}
+	c := *f
+	c.Message = fmt.Sprintf("%s (asked to wait %s; the longest wait is %s)", cutAt(c.Message, maxMessage-200), drover.Duration(after), drover.Duration(lifecycle.MaxDelay))
+	return &c
 }
 
 // ended is a task stopped by its job's cancel, and why.

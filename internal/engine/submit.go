@@ -334,16 +334,8 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 			d.Queue = DefaultQueue
 		}
 		checkName(say, "queue", d.Queue)
-		if r := d.Retry; r != nil {
-			if r.MaxAttempts < 0 || r.MaxAttempts > maxAttemptsTop {
-				say("retry.max_attempts", "%d is outside 1 to %d", r.MaxAttempts, maxAttemptsTop)
-			}
-			if r.Factor != 0 && !(r.Factor >= 1 && r.Factor <= 1000) {
-				say("retry.factor", "must be from 1 to 1000")
-			}
-			if r.Initial < 0 || r.Max < 0 || r.Initial.Std() > farFuture || r.Max.Std() > farFuture {
-				say("retry", "initial and max must be from 0 to ten years")
-			}
+		if d.Retry != nil {
+			checkRetry(say, *d.Retry)
 		}
 		if d.Timeout < 0 || d.Timeout.Std() > farFuture {
 			say("timeout", "must be positive and at most ten years")

@@ -15,8 +15,8 @@ const (
 	DefaultMax         = time.Minute
 	// DefaultTimeout bounds an attempt that declares no timeout.
 	DefaultTimeout = time.Hour
-	// maxDelay caps any delay a handler asks for.
-	maxDelay = 30 * 24 * time.Hour
+	// MaxDelay caps any delay a handler asks for.
+	MaxDelay = 30 * 24 * time.Hour
 )
 
 // Filled returns p with its zero fields set to the defaults.

@@ -117,6 +117,7 @@ type move struct {
 // cases can both make it.
 type draws struct {
 	class  drover.ErrorClass
+	typ    string
 	after  time.Duration
 	jitter float64
 }
@@ -130,7 +131,7 @@ var moves = []move{
 	{EventClaim, 1, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Claimed(t, 7, 1, now) }},
 	{EventSucceed, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Succeeded(t, now) }},
 	{EventFail, 0, func(t Task, _ Hold, p drover.Retry, d *draws, now Instant) Task {
-		return Failed(t, d.class, d.after, p, d.jitter, now)
+		return Failed(t, Fault{Class: d.class, Type: d.typ, After: d.after}, p, d.jitter, now)
 	}},
 	{EventSnooze, 0, func(t Task, _ Hold, _ drover.Retry, d *draws, now Instant) Task { return Snoozed(t, d.after, now) }},
 	{EventRelease, 1, func(t Task, h Hold, _ drover.Retry, _ *draws, now Instant) Task { return Released(t, h, now) }},
@@ -284,6 +285,10 @@ var classes = []drover.ErrorClass{drover.ClassRetryable, drover.ClassPermanent, 
 func life(rt *rapid.T) {
 	now := Instant(1_000_000)
 	policy := Filled(drover.Retry{MaxAttempts: rapid.IntRange(1, 5).Draw(rt, "max attempts")})
+	if rapid.Bool().Draw(rt, "has rules") {
+		n := rapid.IntRange(1, policy.MaxAttempts)
+		policy.On = map[string]drover.RetryRule{"timeout": {MaxAttempts: n.Draw(rt, "timeouts")}, "exit_75": {MaxAttempts: n.Draw(rt, "exits"), Factor: 1e300}}
+	}
 	task := Task{Lane: 1, Class: drover.Normal, Status: drover.Pending, Generation: 1, Unmet: 1, Since: now}
 	if rapid.Bool().Draw(rt, "starts later") {
 		task.DueAt = now + 3_000_000
@@ -293,7 +298,7 @@ func life(rt *rapid.T) {
 		// The clock of another server may be a little behind.
 		now = max(now+Instant(rapid.Int64Range(-1000, 5_000_000).Draw(rt, "time passes")), task.Since-1000)
 		hold := Hold{Paused: rapid.IntRange(0, 4).Draw(rt, "paused") == 0}
-		d := &draws{class: rapid.SampledFrom(classes).Draw(rt, "class"), after: time.Duration(rapid.Int64().Draw(rt, "after")), jitter: rapid.Float64Range(0, 0.999).Draw(rt, "jitter")}
+		d := &draws{class: rapid.SampledFrom(classes).Draw(rt, "class"), typ: rapid.SampledFrom([]string{"", "exit_75", "other"}).Draw(rt, "type"), after: time.Duration(rapid.Int64().Draw(rt, "after")), jitter: rapid.Float64Range(0, 0.999).Draw(rt, "jitter")}
 		before := task
 		if task.Status.Final() {
 			for _, m := range moves {
@@ -355,7 +360,7 @@ func life(rt *rapid.T) {
 		if DecodeWaits(task.Waits.Encode()) != task.Waits {
 			rt.Fatalf("waits do not survive their encoding: %v", task.Waits)
 		}
-		if task.Status == drover.RetryWait && (task.DueAt < before.Since-1000 || task.DueAt > now.Add(maxDelay)) {
+		if task.Status == drover.RetryWait && (task.DueAt < before.Since-1000 || task.DueAt > now.Add(MaxDelay)) {
 			rt.Fatalf("a retry is due at %d; it was decided at %d", task.DueAt, now)
 		}
 		if task.Status == drover.Ready && (task.Lane == HeldLane) != (hold.Paused || ev == EventUnadmit) && ev != EventCancel {
@@ -376,12 +381,48 @@ func TestHandlerIsEnteredExactlyMaxAttemptsTimes(t *testing.T) {
 		for task.Status == drover.Queued {
 			task = Claimed(task, 1, 1, 1)
 			entered++
-			if task = Failed(task, drover.ClassThrottled, time.Second, p, 0.5, 2); task.Status == drover.RetryWait {
+			if task = Failed(task, Fault{Class: drover.ClassThrottled, After: time.Second}, p, 0.5, 2); task.Status == drover.RetryWait {
 				task = Due(task, Hold{}, task.DueAt)
 			}
 		}
 		if entered != n || task.Status != drover.DeadLetter {
 			t.Errorf("max_attempts %d: entered %d times, then %s", n, entered, task.Status)
+		}
+	}
+}
+
+func TestARetryHasRulesByClassAndType(t *testing.T) {
+	t.Parallel()
+	p := Filled(drover.Retry{MaxAttempts: 5, On: map[string]drover.RetryRule{
+		"timeout":   {MaxAttempts: 1},
+		"panic":     {MaxAttempts: 2},
+		"throttled": {Initial: drover.Duration(2 * time.Minute)},
+		"exit_75":   {MaxAttempts: 3, Initial: drover.Duration(time.Minute), Factor: 1, Max: drover.Duration(time.Minute)},
+		"exit_65":   {MaxAttempts: 1},
+	}})
+	for _, c := range []struct {
+		name    string
+		attempt int32
+		fault   Fault
+		want    drover.Status
+		due     time.Duration // with half the jitter
+	}{
+		{"a class without a rule", 1, Fault{Class: drover.ClassRetryable}, drover.RetryWait, 500 * time.Millisecond},
+		{"its bound is the retry's", 5, Fault{Class: drover.ClassRetryable}, drover.DeadLetter, 0},
+		{"a class with a bound of one", 1, Fault{Class: drover.ClassTimeout}, drover.DeadLetter, 0},
+		{"a class under its bound", 1, Fault{Class: drover.ClassPanic}, drover.RetryWait, 500 * time.Millisecond},
+		{"a class at its bound", 2, Fault{Class: drover.ClassPanic}, drover.DeadLetter, 0},
+		{"a type goes before its class", 1, Fault{Class: drover.ClassTimeout, Type: "exit_75"}, drover.RetryWait, 30 * time.Second},
+		{"a type's bound", 3, Fault{Class: drover.ClassRetryable, Type: "exit_75"}, drover.DeadLetter, 0},
+		{"a type that is never tried again", 1, Fault{Class: drover.ClassRetryable, Type: "exit_65"}, drover.DeadLetter, 0},
+		{"a first delay over the cap raises it", 1, Fault{Class: drover.ClassThrottled}, drover.RetryWait, time.Minute},
+		{"the time a throttled answer names", 1, Fault{Class: drover.ClassThrottled, After: 7 * time.Second}, drover.RetryWait, 7 * time.Second},
+		{"and its bound stands", 5, Fault{Class: drover.ClassThrottled, After: 7 * time.Second}, drover.DeadLetter, 0},
+		{"permanent", 1, Fault{Class: drover.ClassPermanent, Type: "exit_75"}, drover.Failed, 0},
+	} {
+		got := Failed(Task{Status: drover.Running, Attempt: c.attempt, Generation: 1}, c.fault, p, 0.5, 1000)
+		if got.Status != c.want || c.due > 0 && got.DueAt != Instant(1000).Add(c.due) {
+			t.Errorf("%s: %s, due after %v; want %s after %v", c.name, got.Status, got.DueAt.Sub(1000), c.want, c.due)
 		}
 	}
 }
@@ -471,11 +512,11 @@ func TestADelayAHandlerAsksForIsBounded(t *testing.T) {
 	running := Task{Status: drover.Running, Attempt: 1, Generation: 1}
 	for _, d := range []time.Duration{-time.Hour, 0, math.MinInt64, math.MaxInt64} {
 		s := Snoozed(running, d, 1000)
-		if s.DueAt < 1000 || s.DueAt > Instant(1000).Add(maxDelay) {
+		if s.DueAt < 1000 || s.DueAt > Instant(1000).Add(MaxDelay) {
 			t.Errorf("snoozed for %v: due at %d", d, s.DueAt)
 		}
-		f := Failed(running, drover.ClassThrottled, d, drover.Retry{MaxAttempts: 3}, 0.5, 1000)
-		if f.DueAt < 1000 || f.DueAt > Instant(1000).Add(maxDelay) {
+		f := Failed(running, Fault{Class: drover.ClassThrottled, After: d}, drover.Retry{MaxAttempts: 3}, 0.5, 1000)
+		if f.DueAt < 1000 || f.DueAt > Instant(1000).Add(MaxDelay) {
 			t.Errorf("throttled for %v: due at %d", d, f.DueAt)
 		}
 	}

@@ -71,20 +71,28 @@ func Claimed(t Task, session, acquire int64, now Instant) Task {
 // Succeeded returns t with its one success.
 func Succeeded(t Task, now Instant) Task { return must(EventSucceed, t, drover.Succeeded, now) }
 
+// Fault is how an attempt failed.
+type Fault struct {
+	Class drover.ErrorClass
+	Type  string
+	// After is the delay that a throttled failure names; 0 is none.
+	After time.Duration
+}
+
 // Failed returns t after a failed attempt: FAILED, DEAD_LETTER or RETRY_WAIT
-// with its next start in DueAt. after is the delay of a throttled failure;
-// jitter is drawn from [0, 1).
-func Failed(t Task, class drover.ErrorClass, after time.Duration, p drover.Retry, jitter float64, now Instant) Task {
+// with its next start in DueAt. jitter is drawn from [0, 1).
+func Failed(t Task, f Fault, p drover.Retry, jitter float64, now Instant) Task {
+	p = p.For(f.Class, f.Type)
 	switch {
-	case class == drover.ClassPermanent || class == drover.ClassInput:
+	case f.Class == drover.ClassPermanent || f.Class == drover.ClassInput:
 		return must(EventFail, t, drover.Failed, now)
 	case int(t.Attempt) >= p.MaxAttempts:
 		return must(EventFail, t, drover.DeadLetter, now)
 	}
 	t = must(EventFail, t, drover.RetryWait, now)
 	d := Backoff(int(t.Attempt), p, jitter)
-	if class == drover.ClassThrottled && after > 0 {
-		d = min(after, maxDelay)
+	if f.Class == drover.ClassThrottled && f.After > 0 {
+		d = min(f.After, MaxDelay)
 	}
 	t.DueAt = now.Add(d)
 	return t
@@ -94,7 +102,7 @@ func Failed(t Task, class drover.ErrorClass, after time.Duration, p drover.Retry
 func Snoozed(t Task, after time.Duration, now Instant) Task {
 	t = must(EventSnooze, t, drover.RetryWait, now)
 	t.Attempt--
-	t.DueAt = now.Add(min(max(after, 0), maxDelay))
+	t.DueAt = now.Add(min(max(after, 0), MaxDelay))
 	return t
 }
 
