@@ -49,7 +49,7 @@ type Attempt struct {
 	Attempt      int       `json:"attempt"`
 	LeaseVersion int32     `json:"lease_version"`
 	Worker       string    `json:"worker,omitempty"`
-	Outcome      string    `json:"outcome"` // succeeded failed snoozed released lease_lost cancelled forced running
+	Outcome      string    `json:"outcome"` // succeeded failed timed_out snoozed released lease_lost cancelled forced running
 	ReadyAt      time.Time `json:"ready_at,omitzero"`
 	QueuedAt     time.Time `json:"queued_at,omitzero"`
 	ClaimedAt    time.Time `json:"claimed_at"`
@@ -71,7 +71,8 @@ type Lease struct {
 	Generation   int    `json:"generation"`
 	Attempt      int    `json:"attempt"`
 	MaxAttempts  int    `json:"max_attempts"`
-	// Timeout bounds this attempt (start-to-close); the worker enforces it.
+	// Timeout bounds this attempt (start-to-close). The worker ends it; when it
+	// does not, the server does, half a lease later.
 	Timeout Duration `json:"timeout"`
 	// Input has every ${{ }} filled in.
 	Input           json.RawMessage `json:"input,omitempty"`

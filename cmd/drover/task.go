@@ -181,7 +181,7 @@ func colourOfOutcome(s string) string {
 	switch s {
 	case "succeeded":
 		return green
-	case "failed":
+	case "failed", "timed_out":
 		return red
 	case "running":
 		return cyan

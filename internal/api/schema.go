@@ -44,7 +44,7 @@ var words = map[reflect.Type]object{
 // narrower are members whose strings are of a closed list that their Go type does not tell.
 var narrower = map[string]object{
 	"Outcome.status":  {{"type", "string"}, {"enum", []any{drover.OutcomeSucceeded, drover.OutcomeFailed, drover.OutcomeSnoozed, drover.OutcomeReleased, drover.OutcomeCancelled}}},
-	"Attempt.outcome": {{"type", "string"}, {"enum", []any{"succeeded", "failed", "snoozed", "released", "lease_lost", "cancelled", "running"}}},
+	"Attempt.outcome": {{"type", "string"}, {"enum", []any{"succeeded", "failed", "timed_out", "snoozed", "released", "lease_lost", "cancelled", "forced", "running"}}},
 	"Health.status":   {{"type", "string"}, {"enum", []any{"ok", "failing"}}},
 	"NewToken.scopes": {{"type", "array"}, {"items", object{{"type", "string"}, {"enum", anys(scopes)}}}},
 	"LogLine.level":   {{"type", "string"}, {"enum", []any{"debug", "info", "warn", "error", "stdout", "stderr"}}},

@@ -314,7 +314,7 @@ var endOf = map[drover.EventType]drover.Status{drover.TaskSucceeded: drover.Succ
 // rises says that the end of the attempt moved the fence: it was given back,
 // lost, or ended by force.
 func (a *attemptRow) rises() bool {
-	return a.outcome == "lease_lost" || a.outcome == "forced" || a.status == drover.Ready || strings.Contains(a.failure, `"class":"expired"`)
+	return a.outcome == "lease_lost" || a.outcome == "forced" || a.outcome == "timed_out" || a.status == drover.Ready || strings.Contains(a.failure, `"class":"expired"`)
 }
 
 // givenBack says that the attempt was not used up.
@@ -429,7 +429,7 @@ func (t *taskDump) check(d *dump, say sayer) {
 	for _, a := range tries {
 		switch {
 		case a.status.Final():
-		case a.outcome == "failed":
+		case a.outcome == "failed", a.outcome == "timed_out":
 			want[drover.TaskRetryScheduled]++
 		case a.outcome == "snoozed":
 			want[drover.TaskSnoozed]++

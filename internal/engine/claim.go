@@ -180,8 +180,8 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 			Queue: queue, Generation: int(x.Generation), Attempt: int(x.Attempt), Input: x.Input,
 			IdempotencyKey: fmt.Sprintf("%s-%d", x.ID, x.Generation), Traceparent: attemptTrace(x)}
 		if x.Pipeline == 0 {
-			r, timeout := policyOf(x.Policy)
-			l.MaxAttempts, l.Timeout = r.MaxAttempts, drover.Duration(timeout)
+			on := termsOf(x.Policy)
+			l.MaxAttempts, l.Timeout = on.retry.MaxAttempts, drover.Duration(on.timeout)
 			if in := edited[x.ID]; in != nil {
 				l.Input = in
 			}

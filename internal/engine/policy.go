@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -65,8 +66,14 @@ func (p policy) encode() []byte {
 	return b
 }
 
-// policyOf reads the policy column of tasks.
-func policyOf(b []byte) (drover.Retry, time.Duration) {
+// terms are what a policy says, every field set.
+type terms struct {
+	retry   drover.Retry
+	timeout time.Duration
+}
+
+// termsOf reads the policy column of tasks.
+func termsOf(b []byte) terms {
 	var p policy
 	if len(b) > 0 {
 		_ = json.Unmarshal(b, &p) // written by encode; a damaged one is the default
@@ -75,9 +82,11 @@ func policyOf(b []byte) (drover.Retry, time.Duration) {
 	if p.Retry != nil {
 		r = *p.Retry
 	}
-	timeout := p.Timeout.Std()
-	if timeout == 0 {
-		timeout = lifecycle.DefaultTimeout
-	}
-	return lifecycle.Filled(r), timeout
+	return terms{retry: lifecycle.Filled(r), timeout: cmp.Or(p.Timeout.Std(), lifecycle.DefaultTimeout)}
+}
+
+// terms returns what a node's policy says.
+func (p *compiled) terms(node int32) terms {
+	n := &p.Nodes[node]
+	return terms{retry: n.Retry, timeout: n.Timeout}
 }

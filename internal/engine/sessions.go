@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
 
@@ -95,16 +97,18 @@ func expiredSession(id drover.SessionID) error {
 }
 
 // Renew extends a session and with it every lease it holds. It answers which of
-// the held leases are to be cancelled and which are lost, and takes back leases
-// whose acquire's answer never arrived.
+// the held leases are to be cancelled and which are lost, takes back leases
+// whose acquire's answer never arrived, and ends attempts that have run past
+// their timeout: those of a worker that does not renew are taken back anyway.
 func (e *Engine) Renew(ctx context.Context, c Caller, id drover.SessionID, r drover.Renewal) (drover.Renewed, error) {
 	if len(r.Held) > 100_000 {
 		return drover.Renewed{}, &drover.Error{Code: drover.CodeValidation, Detail: "the renewal is not valid", Fields: []drover.FieldError{{Field: "held", Message: "at most 100000"}}}
 	}
 	var out drover.Renewed
+	var x *changes
 	now := e.now()
 	err := e.db.Write(ctx, func(tx store.Tx) error {
-		out = drover.Renewed{}
+		out, x = drover.Renewed{}, e.changes(now)
 		if _, err := e.session(ctx, tx, c, id, false); err != nil {
 			return err
 		}
@@ -117,20 +121,32 @@ func (e *Engine) Renew(ctx context.Context, c Caller, id drover.SessionID, r dro
 		}
 		out.ExpiresAt, out.LeaseFor = s.ExpiresAt.Time(), drover.Duration(e.opts.LeaseFor)
 		var have []store.SessionLease
-		if err := tx.Pipe(ctx, store.SessionLeases(int64(id), &have), store.CancelledLeases(int64(id), &out.Cancelled)); err != nil {
+		var old []store.OldLease
+		if err := tx.Pipe(ctx, store.SessionLeases(int64(id), &have), store.CancelledLeases(int64(id), &out.Cancelled),
+			store.OldLeases(int64(id), now.Add(-e.overrunGrace()), &old)); err != nil {
 			return err
+		}
+		reports, err := e.overruns(ctx, tx, old, now)
+		if err != nil {
+			return err
+		}
+		over := make(map[store.Lease]bool, len(reports))
+		for _, r := range reports {
+			over[r.lease] = true
 		}
 		held := make(map[drover.Held]bool, len(r.Held))
 		for _, h := range r.Held {
 			held[h] = true
 		}
 		granted := make(map[drover.Held]bool, len(have))
-		var forgotten []store.Lease
 		for _, l := range have {
+			if over[l.Lease] {
+				continue
+			}
 			h := drover.Held{TaskID: l.Task, LeaseVersion: l.Version}
 			granted[h] = true
 			if !held[h] && l.Acquire <= r.Acquired {
-				forgotten = append(forgotten, l.Lease)
+				reports = append(reports, &report{lease: l.Lease, Outcome: drover.Outcome{Status: drover.OutcomeReleased}})
 			}
 		}
 		for _, h := range r.Held {
@@ -139,15 +155,39 @@ func (e *Engine) Renew(ctx context.Context, c Caller, id drover.SessionID, r dro
 			}
 		}
 		out.Cancelled = slices.DeleteFunc(out.Cancelled, func(h drover.Held) bool { return !held[h] })
-		if len(forgotten) == 0 {
+		if len(reports) == 0 {
 			return nil
 		}
-		return e.release(ctx, tx, forgotten, now)
+		return e.settle(ctx, tx, x, reports)
 	})
 	if err != nil {
 		return drover.Renewed{}, fmt.Errorf("renew: %w", err)
 	}
+	e.after(ctx, x)
 	return out, nil
+}
+
+// overrunGrace is how long a worker may take to end an attempt whose timeout has
+// passed, and to report it, before the server does.
+func (e *Engine) overrunGrace() time.Duration { return e.opts.LeaseFor / 2 }
+
+// overruns are the attempts among old ones that have run past their timeout and the grace.
+func (e *Engine) overruns(ctx context.Context, tx store.Tx, old []store.OldLease, now lifecycle.Instant) (reports []*report, err error) {
+	for _, l := range old {
+		on := termsOf(l.Policy)
+		if l.Pipeline != 0 {
+			plan, err := e.plan(ctx, tx, l.Pipeline)
+			if err != nil {
+				return nil, err
+			}
+			on = plan.terms(l.Node)
+		}
+		if lifecycle.Overrun(l.ClaimedAt, on.timeout, e.overrunGrace(), now) {
+			reports = append(reports, &report{lease: l.Lease, Outcome: drover.Outcome{Status: outcomeCut, Error: &drover.Failure{Class: drover.ClassTimeout, Type: typeStartToClose,
+				Message: fmt.Sprintf("the attempt took longer than its timeout of %s and its worker did not end it: the server did, after %s", drover.Duration(on.timeout), drover.Duration(now.Sub(l.ClaimedAt)))}}})
+		}
+	}
+	return reports, nil
 }
 
 // CloseSession ends a session and gives back what it still holds.

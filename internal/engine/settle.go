@@ -23,6 +23,14 @@ const outcomeLost = "lease_lost"
 // outcomeForced is an attempt whose worker did not acknowledge a cancel in time.
 const outcomeForced = "forced"
 
+// outcomeCut is an attempt that the server ended because its worker did not.
+const outcomeCut = "timed_out"
+
+// Types of failures of class timeout that the server ends an attempt or a task with.
+const (
+	typeStartToClose = "start_to_close"
+)
+
 // report is one attempt's end on its way to be stored.
 type report struct {
 	lease store.Lease
@@ -234,7 +242,7 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		if !r.task.Solo() {
 			jobs = append(jobs, r.task.Job)
 		}
-		if r.Status == drover.OutcomeFailed || r.Status == outcomeLost {
+		if r.Status == drover.OutcomeFailed || r.Status == outcomeLost || r.Status == outcomeCut {
 			kindTasks = append(kindTasks, r.task.ID)
 		}
 	}
@@ -324,9 +332,9 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 		j = x.loaded[t.Job]
 	}
 	name := lane.Kind
-	retry, _ := policyOf(kindPolicy)
+	on := termsOf(kindPolicy)
 	if plan != nil {
-		name, retry = plan.Nodes[t.Node].Name, plan.Nodes[t.Node].Retry
+		name, on = plan.Nodes[t.Node].Name, plan.terms(t.Node)
 	}
 	how := ending{was: &r.task, outcome: r.Status, failure: r.Error, name: name}
 	hold := lifecycle.Hold{Paused: j != nil && j.Paused}
@@ -344,18 +352,20 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 			x.publish = append(x.publish, p)
 		}
 	case cancelling:
-		after = ended(&how, t, j.Cancelling, r.Status == outcomeLost, x.now)
+		after = ended(&how, t, j.Cancelling, r.Status == outcomeLost || r.Status == outcomeCut, x.now)
 	case r.Status == drover.OutcomeFailed:
-		after = lifecycle.Failed(t, lifecycle.Fault{Class: r.Error.Class, Type: r.Error.Type, After: r.RetryAfter.Std()}, retry, e.opts.Jitter(), x.now)
+		after = lifecycle.Failed(t, lifecycle.Fault{Class: r.Error.Class, Type: r.Error.Type, After: r.RetryAfter.Std()}, on.retry, e.opts.Jitter(), x.now)
 		how.failure = clamped(r.Error, r.RetryAfter.Std())
 		event = drover.TaskRetryScheduled
+	case r.Status == outcomeCut:
+		after, event = lifecycle.CutOff(t, r.Error.Type, on.retry, e.opts.Jitter(), x.now), drover.TaskRetryScheduled
 	case r.Status == drover.OutcomeSnoozed:
 		after, event = lifecycle.Snoozed(t, r.RetryAfter.Std(), x.now), drover.TaskSnoozed
 		if r.RetryAfter.Std() > lifecycle.MaxDelay {
 			how.failure = clamped(&drover.Failure{Class: drover.ClassSnoozed, Message: "snoozed"}, r.RetryAfter.Std())
 		}
 	case r.Status == outcomeLost:
-		after, event = lifecycle.LeaseLost(t, hold, retry, e.opts.Jitter(), x.now), drover.TaskLeaseExpired
+		after, event = lifecycle.LeaseLost(t, hold, on.retry, e.opts.Jitter(), x.now), drover.TaskLeaseExpired
 		how.failure = &drover.Failure{Class: drover.ClassLeaseLost, Message: fmt.Sprintf("the worker's lease ran out %d times; its attempts ended without a word", after.Losses)}
 	default: // released, or a cancellation acknowledged that nobody asked for
 		after, event = lifecycle.Released(t, hold, x.now), drover.TaskReleased
@@ -415,15 +425,6 @@ func (e *Engine) laneOf(ctx context.Context, tx store.Tx, id int32) (store.LaneK
 		e.names.laneKey.Store(id, k)
 	}
 	return k, err
-}
-
-// release gives leases back inside tx, their attempts too.
-func (e *Engine) release(ctx context.Context, tx store.Tx, leases []store.Lease, now lifecycle.Instant) error {
-	var reports []*report
-	for _, l := range leases {
-		reports = append(reports, &report{lease: l, Outcome: drover.Outcome{TaskID: l.Task, LeaseVersion: l.Version, Status: drover.OutcomeReleased}})
-	}
-	return e.settle(ctx, tx, e.changes(now), reports)
 }
 
 // giveBack settles leases that were taken and cannot be handed out: a task whose

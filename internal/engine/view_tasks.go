@@ -107,8 +107,7 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 			return nil, err
 		}
 		if s.Pipeline == 0 {
-			r, _ := policyOf(s.Policy)
-			t.MaxAttempts = r.MaxAttempts
+			t.MaxAttempts = termsOf(s.Policy).retry.MaxAttempts
 		} else {
 			p, err := e.plan(ctx, tx, s.Pipeline)
 			if err != nil {

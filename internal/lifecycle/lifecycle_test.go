@@ -133,6 +133,9 @@ var moves = []move{
 	{EventFail, 0, func(t Task, _ Hold, p drover.Retry, d *draws, now Instant) Task {
 		return Failed(t, Fault{Class: d.class, Type: d.typ, After: d.after}, p, d.jitter, now)
 	}},
+	{EventCut, 1, func(t Task, _ Hold, p drover.Retry, d *draws, now Instant) Task {
+		return CutOff(t, d.typ, p, d.jitter, now)
+	}},
 	{EventSnooze, 0, func(t Task, _ Hold, _ drover.Retry, d *draws, now Instant) Task { return Snoozed(t, d.after, now) }},
 	{EventRelease, 1, func(t Task, h Hold, _ drover.Retry, _ *draws, now Instant) Task { return Released(t, h, now) }},
 	{EventLose, 1, func(t Task, h Hold, p drover.Retry, d *draws, now Instant) Task {
@@ -549,6 +552,28 @@ func TestJobStatus(t *testing.T) {
 	}{{0, 0, drover.Succeeded}, {1, 0, drover.Failed}, {0, 2, drover.Cancelled}, {1, 5, drover.Failed}} {
 		if got := JobStatus(c.failed, c.cancelled); got != c.want {
 			t.Errorf("%d failed, %d cancelled: %s, want %s", c.failed, c.cancelled, got, c.want)
+		}
+	}
+}
+
+func TestAnAttemptIsCutOffOnceItsTimeoutAndTheGraceArePast(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		timeout, ran time.Duration
+		want         bool
+	}{
+		{time.Minute, 59 * time.Second, false}, {time.Minute, time.Minute, false}, {time.Minute, 75 * time.Second, false},
+		{time.Minute, 75*time.Second + time.Microsecond, true}, {time.Minute, math.MaxInt64 / 2, true}, {0, time.Hour, false},
+	} {
+		if got := Overrun(1000, c.timeout, 15*time.Second, Instant(1000).Add(c.ran)); got != c.want {
+			t.Errorf("a timeout of %v, after %v: %v", c.timeout, c.ran, got)
+		}
+	}
+	p := drover.Retry{MaxAttempts: 3, On: map[string]drover.RetryRule{"timeout": {MaxAttempts: 2}}}
+	for attempt, want := range map[int32]drover.Status{1: drover.RetryWait, 2: drover.DeadLetter} {
+		got := CutOff(Task{Status: drover.Running, Attempt: attempt, LeaseVersion: 4}, "start_to_close", p, 0.5, 9)
+		if got.Status != want || got.LeaseVersion != 5 || got.Attempt != attempt {
+			t.Errorf("attempt %d, cut off: %+v, want %s", attempt, got, want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ const (
 	EventClaim    Event = "claimed"
 	EventSucceed  Event = "succeeded"
 	EventFail     Event = "failed"
+	EventCut      Event = "cut off"
 	EventSnooze   Event = "snoozed"
 	EventRelease  Event = "released"
 	EventLose     Event = "lease lost"
@@ -59,6 +60,7 @@ func Table() []Transition {
 		{EventClaim, s(drover.Queued), s(drover.Running), "a worker took the lease; attempt and lease_version rise by one"},
 		{EventSucceed, s(drover.Running), s(drover.Succeeded), "its worker reported success under the current lease_version"},
 		{EventFail, s(drover.Running), s(drover.RetryWait, drover.Failed, drover.DeadLetter), "FAILED for a permanent error, DEAD_LETTER when the attempts that its class and type have are used up, else RETRY_WAIT with full jitter, or until the time that a throttled answer names"},
+		{EventCut, s(drover.Running), s(drover.RetryWait, drover.DeadLetter), "it ran past its timeout and nobody stopped it; lease_version rises; then as any failure of class timeout"},
 		{EventSnooze, s(drover.Running), s(drover.RetryWait), "not now; the attempt is given back"},
 		{EventRelease, s(drover.Running), s(drover.Ready), "given back by its worker; the attempt too; lease_version rises"},
 		{EventLose, s(drover.Running), s(drover.Ready, drover.RetryWait, drover.DeadLetter), "its session's lease ran out; lease_version rises; backoff from the second loss, DEAD_LETTER past max_lease_losses"},

@@ -82,19 +82,38 @@ type Fault struct {
 // Failed returns t after a failed attempt: FAILED, DEAD_LETTER or RETRY_WAIT
 // with its next start in DueAt. jitter is drawn from [0, 1).
 func Failed(t Task, f Fault, p drover.Retry, jitter float64, now Instant) Task {
-	p = p.For(f.Class, f.Type)
-	switch {
-	case f.Class == drover.ClassPermanent || f.Class == drover.ClassInput:
+	if f.Class == drover.ClassPermanent || f.Class == drover.ClassInput {
 		return must(EventFail, t, drover.Failed, now)
-	case int(t.Attempt) >= p.MaxAttempts:
-		return must(EventFail, t, drover.DeadLetter, now)
 	}
-	t = must(EventFail, t, drover.RetryWait, now)
+	return again(EventFail, t, f, p, jitter, now)
+}
+
+// again tries t again, or not when the attempts are used up.
+func again(ev Event, t Task, f Fault, p drover.Retry, jitter float64, now Instant) Task {
+	p = p.For(f.Class, f.Type)
+	if int(t.Attempt) >= p.MaxAttempts {
+		return must(ev, t, drover.DeadLetter, now)
+	}
+	t = must(ev, t, drover.RetryWait, now)
 	d := Backoff(int(t.Attempt), p, jitter)
 	if f.Class == drover.ClassThrottled && f.After > 0 {
 		d = min(f.After, MaxDelay)
 	}
 	t.DueAt = now.Add(d)
+	return t
+}
+
+// Overrun tells if an attempt that began at claimed has run past its timeout for
+// so long that its worker will not stop it.
+func Overrun(claimed Instant, timeout, grace time.Duration, now Instant) bool {
+	return timeout > 0 && now > claimed.Add(timeout).Add(grace)
+}
+
+// CutOff returns t whose attempt the server ends because its worker does not: as
+// Failed, with a lease_version that nothing of the attempt holds.
+func CutOff(t Task, typ string, p drover.Retry, jitter float64, now Instant) Task {
+	t = again(EventCut, t, Fault{Class: drover.ClassTimeout, Type: typ}, p, jitter, now)
+	t.LeaseVersion++
 	return t
 }
 

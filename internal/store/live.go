@@ -358,3 +358,24 @@ func SessionLeases(session int64, rows *[]SessionLease) Stmt {
 		return l, err
 	})}
 }
+
+var oldLeases = driver.New("a session's old leases", "",
+	"SELECT r.task_id, r.lease_version, r.claimed_at, t.pipeline, t.node, t.policy FROM task_running r JOIN tasks t ON t.id = r.task_id WHERE r.session_id = $1 AND r.claimed_at < $2 ORDER BY r.task_id")
+
+// OldLease is a lease that has run for a while, with what says for how long it may.
+type OldLease struct {
+	Lease
+	ClaimedAt lifecycle.Instant
+	Pipeline  int32 // 0: Policy has it
+	Node      int32
+	Policy    []byte
+}
+
+// OldLeases reads the leases of a session that began before a time.
+func OldLeases(session int64, before lifecycle.Instant, rows *[]OldLease) Stmt {
+	return Stmt{Text: oldLeases, Args: []any{session, int64(before)}, Scan: into(rows, func(r driver.Row) (l OldLease, err error) {
+		l.Session = session
+		err = r.Scan((*[16]byte)(&l.Task), &l.Version, (*int64)(&l.ClaimedAt), &l.Pipeline, &l.Node, &l.Policy)
+		return l, err
+	})}
+}
