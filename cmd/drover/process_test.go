@@ -370,6 +370,56 @@ func TestKilledDevGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
+// A process that is killed leaves the folders of the tasks it ran; the next
+// worker that starts here removes them, and never those of one that lives.
+func TestFoldersOfAKilledWorkerAreSwept(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	var killed, living, next = newFolder(t), newFolder(t), newFolder(t)
+	for _, f := range []*folder{killed, living, next} {
+		f.env = append(f.env, "TMPDIR="+temp) // the last one counts
+	}
+	// run submits a task that writes where it is and waits for a file.
+	run := func(f *folder) (job, home string) {
+		job = submitExec(f, fmt.Sprintf(`pwd > %[1]s/home.new; mv %[1]s/home.new %[1]s/home; dd if=/dev/zero of=big bs=1024 count=64 2>/dev/null; while [ ! -e %[1]s/go ]; do sleep 0.05; done; test -s big`, f.path))
+		eventually(t, "the task does not run", func() bool {
+			b, err := os.ReadFile(filepath.Join(f.path, "home"))
+			home = strings.TrimSpace(string(b))
+			return err == nil
+		})
+		if !strings.HasPrefix(home, temp+"/") {
+			t.Fatalf("the task runs in %s, not below %s", home, temp)
+		}
+		return job, home
+	}
+	there := func(path string) bool { _, err := os.Stat(path); return err == nil }
+
+	dev := killed.dev()
+	_, lost := run(killed)
+	living.dev()
+	job, kept := run(living)
+	dev.signal(syscall.SIGKILL)
+	dev.wait(t)
+	if !there(lost) {
+		t.Fatalf("%s went with the process that was killed; the test shows nothing", lost)
+	}
+	last := next.dev()
+	if there(lost) {
+		t.Errorf("%s is still there after the next start", lost)
+	}
+	if !there(kept) {
+		t.Errorf("%s of a worker that lives is gone", kept)
+	}
+	write(t, filepath.Join(living.path, "go"), "")
+	living.must(0, "job", "wait", job, "--timeout", "30s")
+	last.signal(syscall.SIGTERM)
+	last.wait(t)
+	eventually(t, "something is left behind", func() bool {
+		left, err := os.ReadDir(temp)
+		return err == nil && len(left) == 0
+	})
+}
+
 func (f *folder) token() string {
 	f.t.Helper()
 	d, err := readDevFile(filepath.Join(f.path, ".drover"))

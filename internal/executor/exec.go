@@ -92,7 +92,12 @@ func (in *execInput) permanent(code int) bool {
 }
 
 // program runs exec tasks.
-type program struct{ o Options }
+type program struct {
+	o    Options
+	home shelter
+}
+
+func newProgram(o Options) *program { return &program{o: o, home: shelter{temp: o.Temp}} }
 
 // folders are those of one attempt, under one of its own:
 //
@@ -102,8 +107,8 @@ type program struct{ o Options }
 //	input.json  output.json
 type folders struct{ base, work, artifacts, tmp, input, output string }
 
-func makeFolders(temp string, input []byte) (f folders, err error) {
-	base, err := os.MkdirTemp(temp, "drover-task-")
+func makeFolders(parent string, input []byte) (f folders, err error) {
+	base, err := os.MkdirTemp(parent, "task-")
 	if err != nil {
 		return f, fmt.Errorf("make the task's folder: %w", err)
 	}
@@ -113,24 +118,10 @@ func makeFolders(temp string, input []byte) (f folders, err error) {
 		err = errors.Join(err, os.Mkdir(dir, 0o700))
 	}
 	if err = errors.Join(err, os.WriteFile(f.input, input, 0o600)); err != nil {
-		f.remove()
+		removeAll(f.base)
 		return f, fmt.Errorf("make the task's folder: %w", err)
 	}
 	return f, nil
-}
-
-// remove deletes everything, also what a program made unreadable.
-func (f folders) remove() {
-	if os.RemoveAll(f.base) == nil {
-		return
-	}
-	_ = filepath.WalkDir(f.base, func(name string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(name, 0o700)
-		}
-		return nil
-	})
-	_ = os.RemoveAll(f.base) // what still stays is for the system's own cleaning
 }
 
 // run is the handler.
@@ -146,11 +137,16 @@ func (p *program) run(ctx context.Context, t *worker.Task) (any, error) {
 	if len(input) == 0 {
 		input = []byte("null")
 	}
-	f, err := makeFolders(p.o.Temp, input)
+	home, leave, err := p.home.enter()
 	if err != nil {
 		return nil, err
 	}
-	defer f.remove()
+	defer leave()
+	f, err := makeFolders(home, input)
+	if err != nil {
+		return nil, err
+	}
+	defer removeAll(f.base)
 	if err := fetch(ctx, t, f.work, in.Files); err != nil {
 		return nil, err
 	}

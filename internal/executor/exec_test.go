@@ -59,7 +59,7 @@ func (b *bench) run(input any, more ...func(*drover.Lease)) drover.Outcome {
 	for _, f := range more {
 		f(&l)
 	}
-	o := b.do(b.t, (&program{b.o}).run, l)
+	o := b.do(b.t, newProgram(b.o).run, l)
 	left, err := os.ReadDir(b.temp)
 	if err != nil || len(left) > 0 {
 		b.t.Errorf("left behind: %v, %v", left, err)

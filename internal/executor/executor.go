@@ -5,6 +5,7 @@ package executor
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ type Options struct {
 	// Workdir is the folder that a relative command such as "./steps/cut.sh" is
 	// in; default the folder this process was started in.
 	Workdir string
-	// Temp is where each attempt gets its own folder; default the system's.
+	// Temp is where each attempt gets its own folder; default the system's. What
+	// a process that was killed left there is removed when the next one starts.
 	Temp string
 	// MaxOutput is how many bytes a result or the body of an answer may have; default 1 MiB.
 	MaxOutput int64
@@ -65,6 +67,9 @@ func (o Options) filled() (Options, error) {
 		return o, fmt.Errorf("executor: find the working folder: %w", err)
 	}
 	o.Workdir = dir
+	if o.Temp, err = filepath.Abs(cmp.Or(o.Temp, os.TempDir())); err != nil {
+		return o, fmt.Errorf("executor: find the folder for temporary files: %w", err)
+	}
 	if info, err := os.Stat(dir); err != nil {
 		return o, fmt.Errorf("executor: find the working folder: %w", err)
 	} else if !info.IsDir() {
@@ -84,7 +89,8 @@ func RegisterExec(w *worker.Worker, o Options) error {
 	if err != nil {
 		return err
 	}
-	w.HandleFunc(KindExec, (&program{o}).run)
+	sweep(o.Temp)
+	w.HandleFunc(KindExec, newProgram(o).run)
 	return nil
 }
 
