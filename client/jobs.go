@@ -66,6 +66,12 @@ func (c *Client) Job(ctx context.Context, id drover.JobID) (drover.Job, error) {
 	return get[drover.Job](ctx, c, jobPath(id), nil)
 }
 
+// DeleteJob deletes a finished job with all it had.
+func (c *Client) DeleteJob(ctx context.Context, id drover.JobID) error {
+	_, err := c.do(ctx, call{method: http.MethodDelete, path: jobPath(id), repeat: true}, nil)
+	return err
+}
+
 func jobPath(id drover.JobID) string   { return "/v1/jobs/" + id.String() }
 func taskPath(id drover.TaskID) string { return "/v1/tasks/" + id.String() }
 

@@ -83,6 +83,23 @@ func (c *Client) RevokeToken(ctx context.Context, id drover.TokenID) error {
 	return err
 }
 
+// Retention returns how long the tenant's finished jobs are kept.
+func (c *Client) Retention(ctx context.Context) (drover.Retention, error) {
+	return get[drover.Retention](ctx, c, "/v1/retention", nil)
+}
+
+// SetRetention changes how long the tenant's finished jobs are kept, and returns
+// what holds then. Fields that are nil stay as they are.
+func (c *Client) SetRetention(ctx context.Context, r protocol.RetentionRequest) (drover.Retention, error) {
+	var out drover.Retention
+	body, err := encode(r)
+	if err != nil {
+		return out, err
+	}
+	_, err = c.do(ctx, call{method: http.MethodPatch, path: "/v1/retention", body: body, media: protocol.MediaJSON, repeat: true}, &out)
+	return out, err
+}
+
 // WhoAmI returns whom the client's token speaks for.
 func (c *Client) WhoAmI(ctx context.Context) (protocol.WhoAmI, error) {
 	return get[protocol.WhoAmI](ctx, c, "/v1/whoami", nil)

@@ -110,6 +110,14 @@ type ActionRequest struct {
 	RequestID string `json:"request_id,omitempty"`
 }
 
+// RetentionRequest is the body of PATCH /v1/retention: how long finished jobs are
+// kept. What is left out stays as it is; 0 is for ever.
+type RetentionRequest struct {
+	Succeeded *drover.Duration `json:"succeeded,omitempty"`
+	Failed    *drover.Duration `json:"failed,omitempty"`
+	Cancelled *drover.Duration `json:"cancelled,omitempty"`
+}
+
 // ReplayRequest is the body of POST /v1/tasks/{id}/replay. It may be empty.
 type ReplayRequest struct {
 	// Input, when set, takes the place of the task's input.

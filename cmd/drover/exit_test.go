@@ -99,7 +99,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 	}{
 		{[]string{"jb"}, `did you mean "job"?`},
 		{[]string{"job", "lst"}, `did you mean "list"?`},
-		{[]string{"job"}, "needs a command: cancel, events"},
+		{[]string{"job"}, "needs a command: cancel, delete, events"},
 		{[]string{"job", "get"}, "usage: drover job get JOB"},
 		{[]string{"job", "list", "--colour"}, "unknown flag: --colour"},
 		{[]string{"job", "list", "-o", "xml"}, "must be one of table, wide, json, jsonl, yaml, name"},

@@ -23,6 +23,7 @@ func (a *app) jobCommand() *cobra.Command {
 		a.jobAction("cancel", "End a job as CANCELLED", "wrong bucket", (*client.Client).Cancel),
 		a.jobAction("pause", "Keep a job from starting tasks; running ones go on", "model server is down", (*client.Client).Pause),
 		a.jobAction("resume", "Undo pause", "model server is back", (*client.Client).Resume),
+		a.jobDelete(),
 	)
 }
 
@@ -622,4 +623,29 @@ func (a *app) jobAction(verb, short, reason string, do func(*client.Client, cont
 	cmd.Flags().StringVar(&act.Reason, "reason", "", "why, for the record")
 	cmd.Flags().StringVar(&act.RequestID, "request-id", "", "repeating the command with this id within 24 h gives the first answer (default: one of its own)")
 	return cmd
+}
+
+func (a *app) jobDelete() *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete JOB…",
+		Short: "Delete finished jobs with all they had",
+		Long: `Delete finished jobs, with their tasks, attempts, events, logs and artifacts. Finished jobs leave by themselves
+after a time: see drover retention.`,
+		Example:           "  drover job delete job_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C",
+		Args:              args(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeJobs,
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			for _, w := range words {
+				id, err := jobID(ctx, c, w)
+				if err != nil {
+					return err
+				}
+				if err := c.DeleteJob(ctx, id); err != nil {
+					return err
+				}
+				a.note("drover: %s is deleted", id)
+			}
+			return nil
+		}),
+	}
 }

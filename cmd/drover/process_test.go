@@ -609,6 +609,14 @@ func TestServerFromNothing(t *testing.T) {
 			if code := w.wait(t); code != 0 {
 				t.Errorf("the worker ended with %d, want 0", code)
 			}
+			if keep := get[drover.Retention](f, "retention", "set", "--failed", "forever", "--cancelled", "24h"); keep.Failed != 0 || keep.Cancelled.Std() != 24*time.Hour || keep.Succeeded != drover.DefaultRetention.Succeeded {
+				t.Errorf("retention = %+v", keep)
+			}
+			if text := f.must(0, "retention", "show"); !strings.Contains(text, "FAILED      for ever") || !strings.Contains(text, "SUCCEEDED   7d0h") {
+				t.Errorf("retention:\n%s", text)
+			}
+			f.must(2, "retention", "set")
+			f.must(2, "retention", "set", "--failed", "0s")
 			tokens := get[[]drover.Token](f, "token", "list")
 			for _, tok := range tokens {
 				if tok.Name == "worker" {

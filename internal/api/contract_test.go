@@ -180,7 +180,22 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		if task.Generation != 2 {
 			t.Errorf("generation = %d", task.Generation)
 		}
+		w.do("DELETE", self, w.admin, nil).refused(409, drover.CodeInvalidTransition)
 		w.do("POST", self+"/cancel", w.admin, protocol.ActionRequest{RequestID: "c1"}).is(200, &job)
+		w.do("DELETE", self, w.admin, nil).is(204)
+		w.do("GET", self, w.admin, nil).refused(404, drover.CodeNotFound)
+		w.do("GET", "/v1/tasks/"+task.ID.String(), w.admin, nil).refused(404, drover.CodeNotFound)
+		w.do("GET", "/v1/artifacts/"+art.ID.String(), run, nil).refused(404, drover.CodeNotFound)
+
+		// How long jobs are kept.
+		var keep drover.Retention
+		w.do("GET", "/v1/retention", w.admin, nil).is(200, &keep)
+		w.do("PATCH", "/v1/retention", w.admin, `{"failed":"0s","succeeded":"1h"}`).is(200, &keep)
+		if keep != (drover.Retention{Succeeded: drover.Duration(time.Hour), Cancelled: drover.DefaultRetention.Cancelled}) {
+			t.Errorf("retention = %+v", keep)
+		}
+		w.do("PATCH", "/v1/retention", w.admin, `{"failed":"1s"}`).refused(400, drover.CodeValidation)
+		w.do("PATCH", "/v1/retention", run, `{"failed":"1h"}`).refused(403, drover.CodeForbidden)
 
 		// Jobs in other ways.
 		var many protocol.BatchResponse

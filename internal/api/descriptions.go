@@ -114,6 +114,8 @@ var descriptions = map[string]string{
 	"Renewed.lost":               "Lost are leases named in Held that the server does not grant any more: stop, and report nothing.",
 	"ReplayRequest":              "ReplayRequest is the body of POST /v1/tasks/{id}/replay. It may be empty.",
 	"ReplayRequest.input":        "Input, when set, takes the place of the task's input.",
+	"Retention":                  "Retention is how long a tenant's finished jobs are kept, by how they ended. Then a job leaves with everything it had: tasks, attempts, events, logs and artifacts. Zero keeps such jobs for ever.",
+	"RetentionRequest":           "RetentionRequest is the body of PATCH /v1/retention: how long finished jobs are kept. What is left out stays as it is; 0 is for ever.",
 	"Retry":                      "Retry says how often and when a task is tried again.",
 	"Retry.initial":              "Initial is the ceiling of the first delay (default 1 s), Factor its growth (default 2, at least 1), Max its cap (default 1 min). Delays are drawn evenly from zero to the ceiling (\"full jitter\").",
 	"Retry.max_attempts":         "MaxAttempts counts the first attempt too; 1 to 1000. Zero is the default, 4.",

@@ -94,6 +94,7 @@ var (
 	exampleNewToken  = protocol.NewToken{Name: "ci", Scopes: []string{"jobs:read", "jobs:write"}}
 	exampleToken     = drover.Token{ID: exampleTokenID, Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes, CreatedAt: exampleTime}
 	exampleMadeToken = func() drover.Token { t := exampleToken; t.Secret = "drover_…"; return t }()
+	exampleRetention = protocol.RetentionRequest{Failed: new(drover.Duration(90 * 24 * time.Hour))}
 	exampleWho       = protocol.WhoAmI{Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes}
 	exampleHealth    = protocol.Health{Status: "ok", Checks: []protocol.Check{{Name: checkDatabase, OK: true}}}
 	exampleUnready   = protocol.Health{Status: "failing", Checks: []protocol.Check{{Name: checkDatabase, Detail: "does not answer as it should; see the server's log"}}}

@@ -330,6 +330,18 @@ func (a *API) getTask(w http.ResponseWriter, r *request) error {
 	return a.replyTagged(w, r, task)
 }
 
+func (a *API) deleteJob(w http.ResponseWriter, r *request) error {
+	id, err := r.jobID()
+	if err != nil {
+		return err
+	}
+	if err := a.engine.DeleteJob(r.Context(), r.caller, id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 func (a *API) listAttempts(w http.ResponseWriter, r *request) error {
 	id, err := r.taskID()
 	if err != nil {

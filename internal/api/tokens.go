@@ -51,6 +51,32 @@ func (a *API) createToken(w http.ResponseWriter, r *request) error {
 	return a.reply(w, r, http.StatusCreated, t)
 }
 
+func (a *API) getRetention(w http.ResponseWriter, r *request) error {
+	keep, err := a.engine.Retention(r.Context(), r.caller)
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, keep)
+}
+
+func (a *API) setRetention(w http.ResponseWriter, r *request) error {
+	var in protocol.RetentionRequest
+	if err := a.body(w, r, &in); err != nil {
+		return err
+	}
+	keep, err := a.engine.SetRetention(r.Context(), r.caller, func(keep *drover.Retention) {
+		for to, d := range map[*drover.Duration]*drover.Duration{&keep.Succeeded: in.Succeeded, &keep.Failed: in.Failed, &keep.Cancelled: in.Cancelled} {
+			if d != nil {
+				*to = *d
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, keep)
+}
+
 func (a *API) revokeToken(w http.ResponseWriter, r *request) error {
 	id, err := pathID(r, "token_id", drover.ParseTokenID)
 	if err != nil {

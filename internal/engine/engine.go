@@ -48,6 +48,7 @@ type Engine struct {
 
 	tokens tokenCache
 
+	purge    purgeRound
 	keysFrom atomic.Int64 // where the next round of CleanOnce looks for old idempotency keys
 }
 

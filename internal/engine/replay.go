@@ -79,7 +79,8 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 		return err
 	}
 	heads := map[drover.JobID]store.JobHead{}
-	if err := tx.Pipe(ctx, store.ReadJobHeads([]drover.JobID{job}, heads)); err != nil {
+	var kept []drover.JobID
+	if err := tx.Pipe(ctx, store.KeepJob(job, &kept), store.ReadJobHeads([]drover.JobID{job}, heads)); err != nil {
 		return err
 	}
 	head, ok := heads[job]

@@ -212,3 +212,10 @@ func JobStatus(failed, cancelled int32) drover.Status {
 	}
 	return drover.Succeeded
 }
+
+// Outlived reports whether a job that ended with s has been kept as long as it
+// is to be; a time of zero keeps it for ever.
+func Outlived(s drover.Status, finished Instant, keep drover.Retention, now Instant) bool {
+	d := keep.Of(s).Std()
+	return d > 0 && finished.Add(d) <= now
+}

@@ -20,7 +20,7 @@ func inReach(alias string) string {
 const notLast = "NOT EXISTS (SELECT 1 FROM task_final y WHERE y.task_id = f.task_id AND y.generation > f.generation)"
 
 var (
-	viewTasks  = driver.New("read tasks", "id uuid", "SELECT "+taskCols+" FROM {rows} JOIN tasks t ON t.id = {id}")
+	viewTasks  = driver.New("read tasks", "id uuid", "SELECT "+taskCols+" FROM {rows} JOIN tasks t ON t.id = {id} JOIN jobs j ON j.id = t.job_id") // not of a job that is being purged
 	taskInput  = driver.New("read a task's input", "", "SELECT t.input FROM tasks t WHERE t.id = $1")
 	jobTasks   = driver.New("tasks of a job", "", "SELECT "+taskCols+" FROM tasks t WHERE "+inReach("t")+" ORDER BY t.node, t.idx LIMIT $6")
 	finalTasks = driver.New("finished tasks of a job", "",
