@@ -24,10 +24,12 @@ type Task struct {
 	MaxAttempts  int   `json:"max_attempts"`
 	LeaseVersion int32 `json:"lease_version"`
 	// Unmet is how many parents a PENDING task still waits for.
-	Unmet     int       `json:"unmet,omitempty"`
-	Worker    string    `json:"worker,omitempty"`
-	Progress  *Progress `json:"progress,omitempty"`
-	CreatedAt time.Time `json:"created_at"`
+	Unmet    int       `json:"unmet,omitempty"`
+	Worker   string    `json:"worker,omitempty"`
+	Progress *Progress `json:"progress,omitempty"`
+	// Cancellation is how far the cancel of a running task has come.
+	Cancellation *Cancellation `json:"cancellation,omitempty"`
+	CreatedAt    time.Time     `json:"created_at"`
 	// DueAt is when a RETRY_WAIT or future task starts.
 	DueAt          time.Time       `json:"due_at,omitzero"`
 	ReadyAt        time.Time       `json:"ready_at,omitzero"`
@@ -40,6 +42,16 @@ type Task struct {
 	Error          *Failure        `json:"error,omitempty"`
 	// Waits are seconds waited by reason, in this generation; with the runs they add up to its age.
 	Waits map[string]Duration `json:"waits,omitempty"`
+}
+
+// Cancellation is a cancel on its way: requested, then acknowledged by the worker,
+// whose handler cleans up; with the handler's end, or when its grace is over, the
+// task is CANCELLED and its attempt's outcome says which: cancelled or forced.
+type Cancellation struct {
+	RequestedAt time.Time `json:"requested_at"`
+	// AcknowledgedAt is when the worker said that it had told the handler to stop;
+	// zero while it has not.
+	AcknowledgedAt time.Time `json:"acknowledged_at,omitzero"`
 }
 
 // Attempt is one execution of a task.
@@ -164,6 +176,9 @@ type Renewal struct {
 	Held []Held `json:"held"`
 	// Acquired is the number of the last acquire whose answer arrived.
 	Acquired int64 `json:"acquired"`
+	// Stopping are those of Held whose handlers have been told to stop because
+	// their tasks are cancelled.
+	Stopping []Held `json:"stopping,omitempty"`
 	// Draining says that the worker takes no more.
 	Draining bool `json:"draining,omitempty"`
 }

@@ -23,6 +23,8 @@ type run struct {
 	cancel   context.CancelCauseFunc
 	reporter *reporter
 
+	stopping bool // by Worker.mu: its task is cancelled and the handler was told
+
 	over bool // by Worker.mu: the outcome is decided, or not ours to tell any more
 
 	mu        sync.Mutex

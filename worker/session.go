@@ -170,6 +170,9 @@ func (w *Worker) renewal(s *session) drover.Renewal {
 	for h, run := range w.runs {
 		if run.s == s {
 			r.Held = append(r.Held, h)
+			if run.stopping {
+				r.Stopping = append(r.Stopping, h)
+			}
 		}
 	}
 	for _, list := range [][]report{w.inFlight, w.queue} {
@@ -203,8 +206,12 @@ func (w *Worker) renewed(s *session, got drover.Renewed, sent time.Time) {
 	}
 	for _, h := range got.Cancelled {
 		if r, ok := w.runs[h]; ok {
-			w.log.Debug("task cancelled", "task", h.TaskID)
 			r.cancel(ErrCancelled)
+			if !r.stopping {
+				w.log.Debug("task cancelled", "task", h.TaskID)
+				r.stopping = true
+				wake(w.renewWake) // tells the server so
+			}
 		}
 	}
 }

@@ -278,6 +278,13 @@ func TestCancellationReachesTheHandlerAndIsAcknowledged(t *testing.T) {
 		if !cleaned.Load() {
 			t.Error("the handler had no time to clean up")
 		}
+		// The server hears of it at once, while the handler cleans up.
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		said := slices.IndexFunc(p.renewals, func(r drover.Renewal) bool { return slices.Contains(r.Stopping, held(1)) })
+		if said < 1 || len(p.renewals[said-1].Stopping) > 0 {
+			t.Errorf("the renewals say %+v", p.renewals)
+		}
 	})
 }
 

@@ -44,6 +44,7 @@ var taskColumns = columns[drover.Task]{
 			{name: "CLASS", text: t.Class.String()},
 			{name: "ATTEMPT", text: fmt.Sprintf("%d of %d", t.Attempt, t.MaxAttempts)},
 			{name: "WORKER", text: t.Worker},
+			{name: "CANCEL", text: cancelText(p, t.Cancellation)},
 			{name: "ERROR", text: failureText(t.Error), paint: red},
 			{name: "CREATED", text: p.moment(t.CreatedAt)},
 			{name: "DUE", text: p.moment(t.DueAt)},
@@ -291,4 +292,15 @@ func (a *app) replayed(tasks ...drover.Task) error {
 		return printOne(p, taskColumns, tasks[0])
 	}
 	return printTable(p, taskColumns, tasks)
+}
+
+// cancelText tells how far the cancel of a running task has come.
+func cancelText(p *printer, c *drover.Cancellation) string {
+	switch {
+	case c == nil:
+		return ""
+	case c.AcknowledgedAt.IsZero():
+		return "requested " + p.moment(c.RequestedAt) + "; its worker has not been told yet"
+	}
+	return "requested " + p.moment(c.RequestedAt) + ", acknowledged " + p.moment(c.AcknowledgedAt) + "; its handler cleans up"
 }

@@ -86,6 +86,7 @@ type ending struct {
 	output  []byte
 	failure *drover.Failure
 	reason  string // why it was skipped or cancelled
+	stop    store.Stop
 	name    string
 }
 
@@ -325,6 +326,10 @@ func (how *ending) data(t *lifecycle.Task) []byte {
 		at("due_at", t.DueAt)
 	}
 	str("reason", how.reason)
+	if t.Status == drover.Cancelled {
+		at("cancel_requested_at", how.stop.Requested)
+		at("cancel_acknowledged_at", how.stop.Acknowledged)
+	}
 	if f := how.failure; f != nil {
 		str("error_class", string(f.Class))
 		str("error_type", cutAt(f.Type, maxName))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/drover-dev/drover"
@@ -281,9 +282,14 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 			return 0, err
 		}
 	}
+	stops := map[drover.TaskID]store.Stop{}
+	running := slices.DeleteFunc(slices.Clone(rows), func(t lifecycle.Task) bool { return t.Status != drover.Running })
+	if err := tx.Pipe(ctx, store.ReadStops(running, stops)); err != nil {
+		return 0, err
+	}
 	for i := range rows {
 		t := rows[i]
-		how := ending{reason: h.Reason}
+		how := ending{reason: h.Reason, stop: stops[t.ID]}
 		if plan != nil {
 			how.name = plan.Nodes[t.Node].Name
 		}

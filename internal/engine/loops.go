@@ -261,18 +261,19 @@ func (e *Engine) ExpireOnce(ctx context.Context) (int, error) {
 // CleanOnce deletes what is kept for a time only.
 func (e *Engine) CleanOnce(ctx context.Context) (int, error) {
 	now := e.now()
-	var ops, arts, progress int64
+	var ops, arts, progress, stops int64
 	err := e.db.Write(ctx, func(tx store.Tx) error {
 		return tx.Pipe(ctx,
 			store.Clean("operations", now.Add(-keepOperations), cleanAtOnce, &ops),
 			store.Clean("artifacts", now.Add(-keepStaged), cleanAtOnce, &arts),
+			store.Clean("stops", now.Add(-keepProgress), cleanAtOnce, &stops),
 			store.Clean("progress", now.Add(-keepProgress), cleanAtOnce, &progress))
 	})
 	if err != nil {
 		return 0, fmt.Errorf("clean: %w", err)
 	}
 	keys, err := e.cleanKeys(ctx, now.Add(-keepIdempotency))
-	return int(ops+arts+progress) + keys, err
+	return int(ops+arts+progress+stops) + keys, err
 }
 
 // cleanKeys deletes idempotency keys that are older than before and whose job is

@@ -155,6 +155,10 @@ func (e *Engine) Renew(ctx context.Context, c Caller, id drover.SessionID, r dro
 			}
 		}
 		out.Cancelled = slices.DeleteFunc(out.Cancelled, func(h drover.Held) bool { return !held[h] })
+		stopping := slices.DeleteFunc(slices.Clone(out.Cancelled), func(h drover.Held) bool { return !slices.Contains(r.Stopping, h) })
+		if err := tx.Pipe(ctx, store.Stopping(stopping, now)); err != nil {
+			return err
+		}
 		if len(reports) == 0 {
 			return nil
 		}

@@ -37,6 +37,7 @@ type report struct {
 	drover.Outcome
 	answer *drover.Settled // where the worker waits for it; nil inside the engine
 	task   lifecycle.Task  // the running row, once taken
+	stop   store.Stop      // how far the cancel of its job has come
 }
 
 // Settle stores a batch of outcomes of many callers in one transaction, each
@@ -293,6 +294,9 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 			return store.ErrRetry // the graph grew or was held meanwhile: read the children again
 		}
 	}
+	if err := readStops(ctx, tx, x, reports); err != nil {
+		return err
+	}
 	for _, r := range reports {
 		if err := e.decideOne(ctx, tx, x, r, plans[r.task.Job], policies[r.task.ID]); err != nil {
 			return err
@@ -321,6 +325,27 @@ func (e *Engine) lockJobs(ctx context.Context, tx store.Tx, x *changes, jobs []d
 	return nil
 }
 
+// readStops looks how far the cancels of reports' jobs have come.
+func readStops(ctx context.Context, tx store.Tx, x *changes, reports []*report) error {
+	var of []lifecycle.Task
+	for _, r := range reports {
+		if j := x.loaded[r.task.Job]; j != nil && j.Cancelling != 0 {
+			of = append(of, r.task)
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	stops := map[drover.TaskID]store.Stop{}
+	if err := tx.Pipe(ctx, store.ReadStops(of, stops)); err != nil {
+		return err
+	}
+	for _, r := range reports {
+		r.stop = stops[r.task.ID]
+	}
+	return nil
+}
+
 func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *report, plan *compiled, kindPolicy []byte) error {
 	t := r.task
 	lane, err := e.laneOf(ctx, tx, t.Lane)
@@ -336,7 +361,7 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 	if plan != nil {
 		name, on = plan.Nodes[t.Node].Name, plan.terms(t.Node)
 	}
-	how := ending{was: &r.task, outcome: r.Status, failure: r.Error, name: name}
+	how := ending{was: &r.task, outcome: r.Status, failure: r.Error, name: name, stop: r.stop}
 	hold := lifecycle.Hold{Paused: j != nil && j.Paused}
 	cancelling := j != nil && j.Cancelling != 0
 	var after lifecycle.Task

@@ -80,10 +80,12 @@ func states(ctx context.Context, tx store.Tx, rows []store.TaskRow) ([]taskState
 func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) ([]drover.Task, error) {
 	var sessions []int64
 	var leases []store.Lease
+	var running []lifecycle.Task
 	for i := range list {
 		switch s := &list[i]; {
 		case s.live != nil && s.live.Status == drover.Running:
 			sessions = append(sessions, s.live.Session)
+			running = append(running, *s.live)
 			leases = append(leases, store.Lease{Task: s.ID, Version: s.live.LeaseVersion, Session: s.live.Session})
 		case s.live == nil && s.final != nil && s.final.Task.Session != 0:
 			sessions = append(sessions, s.final.Task.Session)
@@ -93,7 +95,8 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 	sessions = slices.Compact(sessions)
 	workers := map[int64]store.WorkerView{}
 	progress := map[drover.TaskID]drover.Progress{}
-	if err := tx.Pipe(ctx, store.Workers(sessions, workers), store.ReadProgress(leases, progress)); err != nil {
+	stops := map[drover.TaskID]store.Stop{}
+	if err := tx.Pipe(ctx, store.Workers(sessions, workers), store.ReadProgress(leases, progress), store.ReadStops(running, stops)); err != nil {
 		return nil, err
 	}
 	now := e.now()
@@ -123,6 +126,9 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 			}
 			if p, ok := progress[s.ID]; ok {
 				t.Progress = &p
+			}
+			if c, ok := stops[s.ID]; ok {
+				t.Cancellation = &drover.Cancellation{RequestedAt: c.Requested.Time(), AcknowledgedAt: c.Acknowledged.Time()}
 			}
 		} else if s.final != nil {
 			showFinal(t, s.final)

@@ -13,8 +13,8 @@ var (
 		"ON CONFLICT (tenant) DO UPDATE SET succeeded = excluded.succeeded, failed = excluded.failed, cancelled = excluded.cancelled")
 	endedRuns = driver.New("ended runs, oldest jobs first", "",
 		"SELECT f.job_id, f.run, f.tenant, f.status, f.finished_at FROM job_final f WHERE f.job_id > $1 AND f.job_id < $2 ORDER BY f.job_id, f.run LIMIT $3")
-	lockJobs = driver.New("lock jobs that nobody uses", "id uuid", "SELECT j.id FROM {rows} JOIN jobs j ON j.id = {id} ORDER BY j.id {for update of j skip locked}")
-	keepJob  = driver.New("keep a job from leaving", "", "SELECT j.id FROM jobs j WHERE j.id = $1 {for key share}")
+	lockJobs  = driver.New("lock jobs that nobody uses", "id uuid", "SELECT j.id FROM {rows} JOIN jobs j ON j.id = {id} ORDER BY j.id {for update of j skip locked}")
+	keepJob   = driver.New("keep a job from leaving", "", "SELECT j.id FROM jobs j WHERE j.id = $1 {for key share}")
 	jobsAlive = driver.New("jobs that live", "id uuid", "SELECT j.id FROM {rows} JOIN jobs j ON j.id = {id} WHERE EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = j.id) "+
 		"OR EXISTS (SELECT 1 FROM task_pending q WHERE q.job_id = j.id) OR EXISTS (SELECT 1 FROM task_ready q WHERE q.job_id = j.id) OR EXISTS (SELECT 1 FROM task_queued q WHERE q.job_id = j.id) "+
 		"OR EXISTS (SELECT 1 FROM task_running q WHERE q.job_id = j.id) OR EXISTS (SELECT 1 FROM task_delayed q WHERE q.job_id = j.id)")
@@ -28,7 +28,7 @@ var (
 	purging     = driver.New("jobs being purged", "", "SELECT job_id FROM job_purges ORDER BY job_id LIMIT $1 {for update skip locked}")
 	purgeTasks  = driver.New("tasks to purge", "id uuid", "SELECT t.id FROM {rows} JOIN tasks t ON t.job_id = {id} LIMIT $1")
 	purgeByTask = func() (list []*driver.Text) {
-		for _, table := range []string{"task_final", "attempts", "task_inputs", "log_sizes", "task_progress"} {
+		for _, table := range []string{"task_final", "attempts", "task_inputs", "log_sizes", "task_progress", "task_stops"} {
 			list = append(list, driver.New("purge "+table, "id uuid", "DELETE FROM "+table+" {using} WHERE task_id = {id}"))
 		}
 		return append(list, driver.New("purge tasks", "id uuid", "DELETE FROM tasks {using} WHERE tasks.id = {id}"))

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store/driver"
 )
 
@@ -149,4 +150,35 @@ func QueueNumbers(ctx context.Context, tx Tx, names []string) ([]int32, error) {
 		}
 	}
 	return ids, err
+}
+
+var (
+	stopping = driver.New("note that tasks are being stopped", "task_id uuid, lease_version int", "INSERT INTO task_stops (task_id, lease_version, at) SELECT {task_id}, {lease_version}, $1 {from} WHERE true "+
+		"ON CONFLICT (task_id) DO UPDATE SET lease_version = excluded.lease_version, at = excluded.at WHERE task_stops.lease_version <> excluded.lease_version")
+	readStops = driver.New("how far cancels of tasks have come", "task_id uuid, lease_version int, job_id uuid",
+		"SELECT {task_id}, h.at, coalesce(s.at, 0) FROM {rows} JOIN job_holds h ON h.job_id = {job_id} AND h.kind = 2 LEFT JOIN task_stops s ON s.task_id = {task_id} AND s.lease_version = {lease_version}")
+)
+
+// Stop is how far the cancel of a running task has come; Acknowledged is zero
+// while its worker has not said that it stops.
+type Stop struct{ Requested, Acknowledged instant }
+
+// Stopping notes when workers said that they stop tasks: the first time of each
+// lease counts. The leases must be sorted by task.
+func Stopping(leases []drover.Held, at instant) Stmt {
+	return Stmt{Text: stopping, Cols: []any{col(leases, func(h *drover.Held) [16]byte { return [16]byte(h.TaskID) }), col(leases, func(h *drover.Held) int32 { return h.LeaseVersion })}, Args: []any{int64(at)}}
+}
+
+// ReadStops reads how far the cancels of running tasks have come; tasks whose job
+// is not being cancelled are left out.
+func ReadStops(tasks []lifecycle.Task, stops map[drover.TaskID]Stop) Stmt {
+	type t = lifecycle.Task
+	return Stmt{Text: readStops, Cols: []any{col(tasks, func(x *t) [16]byte { return [16]byte(x.ID) }), col(tasks, func(x *t) int32 { return x.LeaseVersion }), col(tasks, func(x *t) [16]byte { return [16]byte(x.Job) })},
+		Scan: func(r driver.Row) error {
+			var id drover.TaskID
+			var s Stop
+			err := r.Scan((*[16]byte)(&id), (*int64)(&s.Requested), (*int64)(&s.Acknowledged))
+			stops[id] = s
+			return err
+		}}
 }

@@ -13,3 +13,9 @@ CREATE TABLE job_purges ( -- jobs that have left: their row in jobs is gone, wha
   job_id {uuid} NOT NULL PRIMARY KEY,
   at BIGINT NOT NULL
 ) {key};
+
+CREATE TABLE task_stops ( -- running tasks whose worker has told the handler to stop; stale rows are cleaned
+  task_id {uuid} NOT NULL PRIMARY KEY,
+  lease_version INT NOT NULL,
+  at BIGINT NOT NULL
+) {hot};
