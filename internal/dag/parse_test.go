@@ -209,10 +209,10 @@ func TestParseNamesEveryProblemAndItsPlace(t *testing.T) {
 		{"UTF-16", "\xff\xfep\x00:\x00", []string{"1:1 definition: the text contains a byte that is not UTF-8 (0xff)"}},
 		{"schema", "pipeline: p\ninput:\n  type: objekt\n  properties:\n    a: {pattern: '('}\n    b: {type: number, default: two}\ntasks: {a: {run: x}}\n", []string{
 			"3:9 input.type: this is not JSON Schema",
-			"5:18 input.properties.a.pattern: this is not JSON Schema: '(' is not valid regex",
+			"5:18 input.properties.a.pattern: this is not JSON Schema: \"(\" is not a valid regular expression",
 		}},
 		{"default of another type", "pipeline: p\ninput:\n  properties:\n    b: {type: number, default: two}\ntasks: {a: {run: x}}\n", []string{
-			"4:32 input.properties.b.default: the default does not fit its own schema: this must be number and is string",
+			"4:32 input.properties.b.default: the default does not fit its own schema: this must be a number and is a string",
 		}},
 		{"schema elsewhere", "pipeline: p\ninput:\n  properties:\n    a: {$ref: 'https://example.com/x.json'}\ntasks: {a: {run: x}}\n", []string{
 			`4:15 input.properties.a["$ref"]: "https://example.com/x.json" is another document`,

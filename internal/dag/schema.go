@@ -13,8 +13,6 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	jskind "github.com/santhosh-tekuri/jsonschema/v6/kind"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"github.com/drover-dev/drover"
 )
@@ -419,11 +417,12 @@ func wild(v any, at *path) *path {
 	return nil
 }
 
-// leaves collects the errors at the ends of ve. The alternatives of an anyOf or
-// oneOf stay together under it.
+// leaves collects the errors at the ends of ve. What is one complaint for several
+// reasons stays together: the alternatives of an anyOf or oneOf, the items of
+// which none was the right one, the name of a property.
 func leaves(ve *jsonschema.ValidationError, out []*jsonschema.ValidationError) []*jsonschema.ValidationError {
 	switch ve.ErrorKind.(type) {
-	case *jskind.AnyOf, *jskind.OneOf:
+	case *jskind.AnyOf, *jskind.OneOf, *jskind.Contains, *jskind.MinContains, *jskind.PropertyNames:
 		return append(out, ve)
 	}
 	if len(ve.Causes) == 0 {
@@ -431,62 +430,6 @@ func leaves(ve *jsonschema.ValidationError, out []*jsonschema.ValidationError) [
 	}
 	for _, c := range ve.Causes {
 		out = leaves(c, out)
-	}
-	return out
-}
-
-var english = message.NewPrinter(language.English)
-
-func leafText(ve *jsonschema.ValidationError) string {
-	switch k := ve.ErrorKind.(type) {
-	case *jskind.Type:
-		return fmt.Sprintf("this must be %s and is %s", strings.Join(k.Want, " or "), k.Got)
-	case *jskind.AnyOf, *jskind.OneOf:
-		var why []string
-		for _, l := range leaves(&jsonschema.ValidationError{Causes: ve.Causes, ErrorKind: &jskind.Group{}}, nil) {
-			if l != ve && len(why) < 4 {
-				why = append(why, leafText(l))
-			}
-		}
-		if len(why) == 0 {
-			return ve.ErrorKind.LocalizedString(english)
-		}
-		return clip("this fits none of the allowed forms: "+strings.Join(why, "; or "), 300)
-	}
-	return clip(ve.ErrorKind.LocalizedString(english), 300)
-}
-
-// reason is the first thing wrong in a validation error, as text.
-func reason(err error) string {
-	var ve *jsonschema.ValidationError
-	if !errors.As(err, &ve) {
-		return err.Error()
-	}
-	return leafText(leaves(ve, nil)[0])
-}
-
-// fieldErrors names the fields of the input that a leaf complains about.
-func fieldErrors(ve *jsonschema.ValidationError) []drover.FieldError {
-	at := (*path)(nil).member("input")
-	for _, t := range ve.InstanceLocation {
-		if n, err := strconv.Atoi(t); err == nil && n >= 0 && strconv.Itoa(n) == t {
-			at = at.at(n)
-		} else {
-			at = at.member(t)
-		}
-	}
-	var out []drover.FieldError
-	switch k := ve.ErrorKind.(type) {
-	case *jskind.Required:
-		for _, m := range k.Missing {
-			out = append(out, drover.FieldError{Field: at.member(m).String(), Message: "this is required and missing"})
-		}
-	case *jskind.AdditionalProperties:
-		for _, m := range k.Properties {
-			out = append(out, drover.FieldError{Field: at.member(m).String(), Message: "the schema has no such property"})
-		}
-	default:
-		out = append(out, drover.FieldError{Field: at.String(), Message: leafText(ve)})
 	}
 	return out
 }

@@ -35,19 +35,19 @@ tasks: {a: {run: x}}
 		`{"object_uri": "s3://x", "either": {"x": null}}`:    ``,
 		``:                  `input.object_uri: this is required and missing`,
 		`{}`:                `input.object_uri: this is required and missing`,
-		`null`:              `input: this must be object and is null`,
-		`[]`:                `input: this must be object and is array`,
-		`{"object_uri": 3}`: `input.object_uri: this must be string and is number`,
-		`{"object_uri": "s3://x", "object_url": 1}`:           `input.object_url: the schema has no such property`,
-		`{"object_uri": "http://x"}`:                          `input.object_uri: 'http://x' does not match pattern '^s3://'`,
-		`{"object_uri": "s3://x", "segment_seconds": null}`:   `input.segment_seconds: this must be number and is null`,
-		`{"object_uri": "s3://x", "segment_seconds": 0}`:      `input.segment_seconds: exclusiveMinimum: got 0, want 0`,
-		`{"object_uri": "s3://x", "tags": ["a", 1]}`:          `input.tags[1]: this must be string and is number`,
-		`{"object_uri": "s3://x", "tags": ["a", "a"]}`:        `input.tags: items at 0 and 1 are equal`,
-		`{"object_uri": "s3://x", "mode": "slow"}`:            `input.mode: value must be one of 'fast', 'exact'`,
-		`{"object_uri": "s3://x", "either": 3}`:               `input.either: this fits none of the allowed forms: this must be string and is number; or this must be object and is number`,
-		`{"object_uri": "s3://x", "nested": {"a b": 1.5}}`:    `input.nested["a b"]: this must be integer and is number`,
-		`{"object_uri": 3, "tags": 1}`:                        `input.object_uri: this must be string and is number|input.tags: this must be array and is number`,
+		`null`:              `input: this must be an object and is null`,
+		`[]`:                `input: this must be an object and is a list`,
+		`{"object_uri": 3}`: `input.object_uri: this must be a string and is a number`,
+		`{"object_uri": "s3://x", "object_url": 1}`:           `input.object_url: the schema has no such property; leave it out, or correct its name`,
+		`{"object_uri": "http://x"}`:                          `input.object_uri: "http://x" does not match the pattern ^s3://`,
+		`{"object_uri": "s3://x", "segment_seconds": null}`:   `input.segment_seconds: this must be a number and is null`,
+		`{"object_uri": "s3://x", "segment_seconds": 0}`:      `input.segment_seconds: this is 0 and must be more than 0`,
+		`{"object_uri": "s3://x", "tags": ["a", 1]}`:          `input.tags[1]: this must be a string and is a number`,
+		`{"object_uri": "s3://x", "tags": ["a", "a"]}`:        `input.tags: items 0 and 1 of this list are equal; each may be there once`,
+		`{"object_uri": "s3://x", "mode": "slow"}`:            `input.mode: this must be one of "fast", "exact" and is "slow"`,
+		`{"object_uri": "s3://x", "either": 3}`:               `input.either: this fits none of the allowed forms: this must be a string and is a number; or this must be an object and is a number`,
+		`{"object_uri": "s3://x", "nested": {"a b": 1.5}}`:    `input.nested["a b"]: this must be an integer and has a fraction`,
+		`{"object_uri": 3, "tags": 1}`:                        `input.object_uri: this must be a string and is a number|input.tags: this must be a list and is a number`,
 		`{"object_uri": "s3://x", "segment_seconds": 1e9999}`: `input.segment_seconds: the number is too long; at most 1000 characters and an exponent up to 1000`,
 	} {
 		err := plan.CheckInput(json.RawMessage(in))
@@ -75,6 +75,70 @@ tasks: {a: {run: x}}
 	}
 	if err := plan.CheckInput(json.RawMessage(`{} {}`)); drover.CodeOf(err) != drover.CodeValidation {
 		t.Errorf("two values: %v", err)
+	}
+}
+
+// Every keyword of JSON Schema that refuses something says what is wrong and how
+// it would be right, in words.
+func TestMismatchesAreToldInWords(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ schema, in, want string }{
+		{`{minLength: 1}`, `""`, `input.v: this has no characters; write at least 1`},
+		{`{minLength: 3}`, `"é"`, `input.v: this has 1 character; write at least 3`},
+		{`{maxLength: 2}`, `"abc"`, `input.v: this has 3 characters; at most 2 are allowed`},
+		{`{pattern: "^a+$"}`, `"<b>"`, `input.v: "<b>" does not match the pattern ^a+$`},
+		{`{minimum: 1}`, `0.50`, `input.v: this is 0.5 and must be 1 or more`},
+		{`{maximum: 1e3}`, `12345678901234567890`, `input.v: this is 12345678901234567890 and must be 1000 or less`},
+		{`{exclusiveMinimum: 0}`, `-1`, `input.v: this is -1 and must be more than 0`},
+		{`{exclusiveMaximum: 0.1}`, `0.1`, `input.v: this is 0.1 and must be less than 0.1`},
+		{`{multipleOf: 0.01}`, `0.015`, `input.v: this is 0.015 and must be a multiple of 0.01`},
+		{`{minItems: 2}`, `[1]`, `input.v: this list has 1 item; give at least 2`},
+		{`{maxItems: 0}`, `[1, 2]`, `input.v: this list has 2 items; at most 0 are allowed`},
+		{`{prefixItems: [true], items: false}`, `[1, 2]`, `input.v[1]: nothing is allowed here; leave it out`},
+		{`draft-07 {items: [true], additionalItems: false}`, `[1, 2, 3]`, `input.v: this list is too long; leave out the last 2 items`},
+		{`{uniqueItems: true}`, `[1, 2, 1]`, `input.v: items 0 and 2 of this list are equal; each may be there once`},
+		{`{contains: {type: string}}`, `[1]`, `input.v: no item of this list is what one of them must be: at [0] this must be a string and is a number`},
+		{`{contains: {type: string}, minContains: 2}`, `["a", 1]`, `input.v: 1 item of this list is what at least 2 must be: at [1] this must be a string and is a number`},
+		{`{contains: {type: string}, maxContains: 1}`, `["a", "b"]`, `input.v: 2 items of this list are what at most 1 may be`},
+		{`{minProperties: 1}`, `{}`, `input.v: this object has no properties; give at least 1`},
+		{`{maxProperties: 1}`, `{"a": 1, "b": 2}`, `input.v: this object has 2 properties; at most 1 are allowed`},
+		{`{required: [a, "b c"]}`, `{}`, `input.v.a: this is required and missing|input.v["b c"]: this is required and missing`},
+		{`{properties: {a: true}, additionalProperties: false}`, `{"b": 1}`, `input.v.b: the schema has no such property; leave it out, or correct its name`},
+		{`{dependentRequired: {a: [b]}}`, `{"a": 1}`, `input.v.b: this is missing; it is required together with "a"`},
+		{`draft-07 {dependencies: {a: [b]}}`, `{"a": 1}`, `input.v.b: this is missing; it is required together with "a"`},
+		{`{propertyNames: {maxLength: 2}}`, `{"abc": 1}`, `input.v: no property here can be called "abc": this has 3 characters; at most 2 are allowed`},
+		{`{const: 1}`, `2`, `input.v: this must be 1 and is 2`},
+		{`{const: {a: [1]}}`, `"x"`, `input.v: this must be {"a":[1]} and is "x"`},
+		{`{enum: [a, 1, null]}`, `"A"`, `input.v: this must be one of "a", 1, null and is "A"`},
+		{`{enum: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]}`, `0`, `input.v: this must be one of 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, … (2 more) and is 0`},
+		{`{type: [integer, "null"]}`, `true`, `input.v: this must be null or an integer and is a boolean`},
+		{`{type: integer}`, `1.5`, `input.v: this must be an integer and has a fraction`},
+		{`{type: boolean}`, `"true"`, `input.v: this must be true or false and is a string`},
+		{`{not: {type: string}}`, `"x"`, `input.v: this is what the schema excludes (its "not")`},
+		{`false`, `1`, `input.v: nothing is allowed here; leave it out`},
+		{`{anyOf: [{required: [a]}, {properties: {b: {additionalProperties: false}}, required: [b]}]}`, `{"b": {"x": 1}}`, `input.v: this fits none of the allowed forms: this object needs the property "a"; or at b this object cannot have the property "x"`},
+		{`{oneOf: [{type: integer}, {minimum: 2}]}`, `3`, `input.v: this fits forms 1 and 2 of the schema's oneOf; it must fit exactly one`},
+		{`{oneOf: [{dependentRequired: {a: [b]}}, {type: string}]}`, `{"a": 1}`, `input.v: this fits none of the allowed forms: with "a" this object needs the property "b"; or this must be a string and is an object`},
+		{`{maxLength: 1}`, `"` + strings.Repeat("x", 500) + `"`, `input.v: this has 500 characters; at most 1 are allowed`},
+		{`{enum: [a]}`, `"` + strings.Repeat("x", 500) + `"`, `input.v: this must be "a" and is "` + strings.Repeat("x", 59) + `…`},
+	} {
+		dialect := ""
+		if rest, old := strings.CutPrefix(c.schema, "draft-07 "); old {
+			c.schema, dialect = rest, `"$schema": "http://json-schema.org/draft-07/schema#", `
+		}
+		plan := compile(t, "pipeline: p\ninput: {"+dialect+"properties: {v: "+c.schema+"}}\ntasks: {a: {run: x}}\n")
+		var e *drover.Error
+		if err := plan.CheckInput(json.RawMessage(`{"v": ` + c.in + `}`)); !errors.As(err, &e) || e.Code != drover.CodeSchemaMismatch {
+			t.Errorf("%s with %s: got %v, want a schema mismatch", c.schema, c.in, err)
+			continue
+		}
+		var got []string
+		for _, f := range e.Fields {
+			got = append(got, f.Field+": "+f.Message)
+		}
+		if strings.Join(got, "|") != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", c.schema, strings.Join(got, "|"), c.want)
+		}
 	}
 }
 
