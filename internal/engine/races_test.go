@@ -251,6 +251,41 @@ func TestAMapThatGrowsMissesNoParent(t *testing.T) {
 	})
 }
 
+// A job that is being cancelled ends what its workers give back; a worker that
+// missed the answer asks again in its own words.
+func TestARepeatInACancelledJobGetsTheFirstAnswer(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: pair\ntasks:\n  a: {run: k}\n  b: {run: k}\n")
+		for _, status := range []string{drover.OutcomeSnoozed, drover.OutcomeReleased, drover.OutcomeCancelled, drover.OutcomeFailed, drover.OutcomeSucceeded} {
+			for _, j := range []drover.NewJob{{Kind: "k"}, {Pipeline: "pair"}} {
+				id := w.submit(j)
+				var out []drover.Outcome
+				for _, l := range w.all() {
+					out = append(out, drover.Outcome{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion, Status: status})
+				}
+				if _, err := w.Cancel(t.Context(), w.c, id, engine.Request{}); err != nil {
+					t.Fatal(err)
+				}
+				first := w.settle(out...)
+				again := w.settle(out...)
+				for i, s := range first {
+					if s.Err != nil || !s.Status.Final() || again[i].Err != nil || again[i].Status != s.Status {
+						t.Errorf("%s: first %+v, then %+v", status, s, again[i])
+					}
+				}
+				other := out[0]
+				if other.Status = drover.OutcomeSucceeded; status == drover.OutcomeSucceeded {
+					other.Status = drover.OutcomeSnoozed
+				}
+				if s := w.settle(other); drover.CodeOf(s[0].Err) != drover.CodeLeaseLost {
+					t.Errorf("%s after %s: %+v", other.Status, status, s[0])
+				}
+			}
+		}
+		checkInvariants(t, w)
+	})
+}
+
 func TestTheSameSettleFromTwoPlacesIsAnsweredAlike(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		n := w.rounds(300)
