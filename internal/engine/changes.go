@@ -275,6 +275,7 @@ func (e *Engine) tell(x *changes) {
 			}
 		}
 		if len(names) > 0 {
+			slices.Sort(names) // the same for the same changes
 			e.OnQueued(names)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/drover-dev/drover"
@@ -216,11 +217,18 @@ func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target life
 	return out
 }
 
+// inOrder returns the ids of tasks, oldest first: of several reasons to refuse a
+// replay, the same one is told whenever it is asked.
+func inOrder(tasks map[drover.TaskID]lifecycle.Task) []drover.TaskID {
+	return slices.SortedFunc(maps.Keys(tasks), compareIDs)
+}
+
 // childrenEnded refuses the replay of a task that succeeded while a task that
 // counted its success still waits: it would be counted twice.
 func childrenEnded(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target lifecycle.Task) error {
 	for _, k := range plan.Children(keyOf(&target)) {
-		for _, t := range tasks {
+		for _, id := range inOrder(tasks) {
+			t := tasks[id]
 			if t.Status == drover.Pending && t.Node == k.Node && (k.Index == dag.Every || k.Index == t.Index) {
 				return drover.Errorf(drover.CodeInvalidTransition, "task %q still waits and has counted the success of task %s; replay when it has ended", plan.Nodes[t.Node].Name, target.ID)
 			}
@@ -245,7 +253,8 @@ func unmetOf(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []life
 		byKey[keyOf(&t)] = t.ID
 		byNode[t.Node] = append(byNode[t.Node], t.ID)
 	}
-	for _, t := range tasks {
+	for _, id := range inOrder(tasks) {
+		t := tasks[id]
 		if t.Status == drover.Succeeded && !again[t.ID] {
 			continue
 		}
