@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"strings"
@@ -45,6 +46,9 @@ type Options struct {
 	MaxConns int
 	// Now replaces the clock, for simulation; default the database's.
 	Now func() time.Time
+	// Random replaces where ids take their random part from, for simulation;
+	// default crypto/rand.
+	Random io.Reader
 }
 
 // DB is an open database.
@@ -57,22 +61,31 @@ type DB struct {
 	ids    ids
 }
 
-// Open connects to url: "sqlite:PATH", "sqlite::memory:" or
-// "postgres://user:password@host/database". It does not migrate.
-func Open(ctx context.Context, url string, o Options) (*DB, error) {
+// New makes a DB of a driver that is open. Several may share one driver, as
+// servers share a database. Without o.Now, SyncClock comes before anything else.
+func New(d driver.Driver, o Options) *DB {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Schema == "" {
 		o.Schema = "drover"
 	}
-	db := &DB{Schema: o.Schema, log: o.Logger, now: o.Now}
+	if o.Random == nil {
+		o.Random = crand.Reader
+	}
+	return &DB{Driver: d, Schema: o.Schema, log: o.Logger, now: o.Now, ids: ids{random: o.Random}}
+}
+
+// Open connects to url: "sqlite:PATH", "sqlite::memory:" or
+// "postgres://user:password@host/database". It does not migrate.
+func Open(ctx context.Context, url string, o Options) (*DB, error) {
+	db := New(nil, o)
 	var err error
 	switch {
 	case strings.HasPrefix(url, "sqlite:"):
 		db.Driver, err = sqlite.Open(ctx, strings.TrimPrefix(strings.TrimPrefix(url, "sqlite:"), "//"))
 	case strings.HasPrefix(url, "postgres://"), strings.HasPrefix(url, "postgresql://"):
-		db.Driver, err = postgres.Open(ctx, url, o.Schema, int32(min(max(o.MaxConns, 0), 1000)), o.Logger)
+		db.Driver, err = postgres.Open(ctx, url, db.Schema, int32(min(max(o.MaxConns, 0), 1000)), db.log)
 	default:
 		err = fmt.Errorf("database URL %q: want sqlite:PATH or postgres://user:password@host/database", hidePassword(url))
 	}
@@ -144,10 +157,11 @@ func (db *DB) Now() time.Time {
 
 // ids makes ULIDs that ascend within a process and a millisecond.
 type ids struct {
-	mu sync.Mutex
-	ms int64
-	hi uint16
-	lo uint64
+	random io.Reader
+	mu     sync.Mutex
+	ms     int64
+	hi     uint16
+	lo     uint64
 }
 
 // NewID returns a new id of the present millisecond.
@@ -163,7 +177,7 @@ func (db *DB) NewID() drover.ID {
 		g.ms = max(ms, g.ms+1)
 		ms = g.ms
 		var b [10]byte
-		_, _ = crand.Read(b[:]) // it never fails; it ends the program instead
+		_, _ = io.ReadFull(g.random, b[:]) // crypto/rand never fails; it ends the program instead
 		g.hi = binary.BigEndian.Uint16(b[:2])
 		g.lo = binary.BigEndian.Uint64(b[2:]) >> 1 // room to count up
 	}
