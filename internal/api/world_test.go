@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -223,6 +224,8 @@ func schemaAt(pointer string) (*jsonschema.Schema, error) {
 	return compiled().compiler.Compile("drover:openapi#" + pointer)
 }
 
+var timeInJSON = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?([^"\\]*)\\?"`)
+
 // conforms holds an answer to what the document says of its operation.
 func (w *world) conforms(req *http.Request, r *reply) {
 	w.Helper()
@@ -241,6 +244,11 @@ func (w *world) conforms(req *http.Request, r *reply) {
 		p := r.problem()
 		if p.Status != r.status || p.Code == "" || p.Detail == "" || p.Title == "" || len(p.TraceID) != 32 || p.Type != protocol.TypeOf(p.Code) {
 			w.Errorf("%s: the problem is not whole: %s", r.what, r.body)
+		}
+	}
+	for _, m := range timeInJSON.FindAllSubmatch(r.body, -1) {
+		if len(m[1]) > len(".000") || string(m[2]) != "Z" {
+			w.Errorf("%s: %s is not a time in UTC to the millisecond", r.what, m[0])
 		}
 	}
 	_, pattern := w.api.mux.Handler(req)

@@ -41,7 +41,7 @@ func TestTheWayOfACancelIsVisible(t *testing.T) {
 			if _, err := w.Cancel(t.Context(), w.c, id, engine.Request{}); err != nil {
 				t.Fatal(err)
 			}
-			if c := see(); c == nil || c.RequestedAt.Before(requested) || !c.AcknowledgedAt.IsZero() {
+			if c := see(); c == nil || c.RequestedAt.Before(requested.Truncate(time.Millisecond)) || !c.AcknowledgedAt.IsZero() {
 				t.Fatalf("%s: requested at %s: %+v", kind, requested, c)
 			}
 			if r := renew(); len(r.Cancelled) != 1 || r.Cancelled[0] != held {

@@ -195,7 +195,7 @@ func TestALaterAttemptHasTheOptionsOfTheFirst(t *testing.T) {
 			if x.Class != drover.Urgent || x.Queue != "gpu" {
 				t.Errorf("%s: %+v", what, x)
 			}
-			if j := w.job(id); j.Labels["k"] != "v" || j.Class != drover.Urgent || !j.ExpiresAt.Equal(expires.Truncate(time.Microsecond)) {
+			if j := w.job(id); j.Labels["k"] != "v" || j.Class != drover.Urgent || !j.ExpiresAt.Equal(expires.Truncate(time.Millisecond)) {
 				t.Errorf("%s: %+v", what, j)
 			}
 			return l

@@ -221,7 +221,7 @@ func (s *search) step(ctx context.Context, tx store.Tx) (rows []store.JobRow, se
 
 // matches tests what the row alone tells.
 func (s *search) matches(r *store.JobRow) bool {
-	at := r.CreatedAt.Time()
+	at := r.CreatedAt.Time() // as it is told: created_after that time leaves out the job that has it
 	switch q := &s.q; {
 	case q.Kind != "" && r.Kind != q.Kind,
 		q.Pipeline != "" && !slices.Contains(s.pipelines, r.Pipeline),

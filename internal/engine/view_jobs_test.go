@@ -415,6 +415,36 @@ func shown(j drover.Job) string {
 	return fmt.Sprintf("%s %s %s@%d %s run %d %+v ratio %.3f events %d %s", j.ID, j.Status, j.Pipeline, j.PipelineVersion, j.Kind, j.Run, j.Tasks, j.Progress.Ratio, j.Events, why)
 }
 
+// A time that a job was shown with is good as a bound: "after" leaves that job
+// out, and so does "before", although the store knows its microseconds.
+func TestTheTimeOfAJobIsABoundForOthers(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		s.now = s.now.Truncate(time.Millisecond).Add(456 * time.Microsecond)
+		first := s.job(t, s.submit(t, s.c, drover.NewJob{Kind: "first"})[0])
+		s.now = s.now.Add(time.Millisecond)
+		second := s.job(t, s.submit(t, s.c, drover.NewJob{Kind: "second"})[0])
+		if want := s.now.Truncate(time.Millisecond); !second.CreatedAt.Equal(want) {
+			t.Errorf("created_at = %s, want %s", second.CreatedAt, want)
+		}
+		for _, c := range []struct {
+			q    JobQuery
+			want string
+		}{
+			{JobQuery{CreatedAfter: first.CreatedAt}, "second"}, {JobQuery{CreatedBefore: second.CreatedAt}, "first"},
+			{JobQuery{CreatedAfter: second.CreatedAt}, ""}, {JobQuery{CreatedBefore: first.CreatedAt}, ""},
+			{JobQuery{CreatedAfter: first.CreatedAt.Add(-time.Millisecond), CreatedBefore: second.CreatedAt.Add(time.Millisecond)}, "second first"},
+		} {
+			var got []string
+			for _, j := range must[[]drover.Job](t)(s.Jobs(t.Context(), s.c, c.q)) {
+				got = append(got, j.Kind)
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%+v: got %q, want %q", c.q, got, c.want)
+			}
+		}
+	})
+}
+
 // TestSearchesAreBounded lets a search with a rare match end early, and go on.
 func TestSearchesAreBounded(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {

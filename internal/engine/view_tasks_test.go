@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -96,7 +97,7 @@ tasks:
 				}
 				one := must[drover.Task](t)(s.Task(ctx, s.c, task.ID))
 				one.Input, one.Output = nil, nil
-				if fmt.Sprintf("%+v", one) != fmt.Sprintf("%+v", task) {
+				if !reflect.DeepEqual(one, task) {
 					t.Fatalf("one:  %+v\nlist: %+v", one, task)
 				}
 			}

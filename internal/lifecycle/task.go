@@ -20,12 +20,13 @@ func At(t time.Time) Instant {
 	return Instant(t.UnixMicro())
 }
 
-// Time converts back, in UTC; never is the zero time.
+// Time is the instant as people are told it: in UTC, to the millisecond. Instants
+// themselves are compared and stored. Never is the zero time.
 func (i Instant) Time() time.Time {
 	if i == 0 {
 		return time.Time{}
 	}
-	return time.UnixMicro(int64(i)).UTC()
+	return time.UnixMicro(int64(i)).UTC().Truncate(time.Millisecond)
 }
 
 // Add returns the instant d later.
