@@ -31,12 +31,15 @@ func (w *Worker) answered(s *session, a *drover.Acquire, leases []drover.Lease) 
 	w.acquire = false
 	s.acquired = a.Number // also of a lost answer: a renewal that does not name its leases gives them back
 	free := w.cfg.Slots - w.live - w.stuck
+	// This process may have been stopped while the answer was on its way: its leases
+	// are somebody else's by now, and no timer has had the time to say so.
+	late := time.Until(s.until) <= margin(s.leaseFor)
 	for _, l := range leases {
 		h := drover.Held{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion}
 		if _, twice := w.runs[h]; twice {
 			continue
 		}
-		if w.draining || s.lost || free <= 0 {
+		if w.draining || s.lost || late || free <= 0 {
 			w.put(s, h, drover.Outcome{Status: drover.OutcomeReleased})
 			continue
 		}

@@ -771,6 +771,28 @@ func TestLeasesThatArriveWhileDrainingAreGivenBackAtOnce(t *testing.T) {
 	})
 }
 
+// A stopped process wakes up, and reads the answer before any timer of it fires.
+func TestLeasesThatArriveAfterTheirEndAreNotStarted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := New(newPeer(), Config{Slots: 2})
+		w.HandleFunc("work", func(context.Context, *Task) (any, error) {
+			t.Error("a handler runs under a lease that is over")
+			return nil, nil
+		})
+		s := &session{ctx: t.Context(), leaseFor: 30 * time.Second, until: time.Now().Add(30 * time.Second)}
+		w.session = s
+		w.mu.Lock()
+		a := w.ask()
+		w.mu.Unlock()
+		time.Sleep(27 * time.Second) // into the margin
+		w.answered(s, a, []drover.Lease{lease(1, "work", "")})
+		synctest.Wait()
+		if len(w.queue) != 1 || w.queue[0].o.Status != drover.OutcomeReleased || w.live != 0 {
+			t.Errorf("%d handlers run, to report: %+v; want the lease given back", w.live, w.queue)
+		}
+	})
+}
+
 func TestMoreLeasesThanAskedForAreGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &generous{newPeer()}
