@@ -110,12 +110,17 @@ func hidePassword(s string) string {
 // clock carries the database's time forward by this process's monotonic clock.
 type clock struct {
 	mu   sync.Mutex
-	base time.Time // of the database
-	at   time.Time // local, with its monotonic reading, when base was read
+	base time.Time     // of the database
+	at   time.Time     // local, with its monotonic reading, when base was read
+	off  time.Duration // by how much base may be wrong
 	last atomic.Int64
 }
 
-// SyncClock reads the database's clock; call it every few seconds.
+// drift is by how much two clocks may move apart, in parts of the time that passes.
+const drift = 2000
+
+// SyncClock reads the database's clock; call it every few seconds. A reading is
+// off by up to half the time it took: a slow one does not replace a better one.
 func (db *DB) SyncClock(ctx context.Context) error {
 	if db.now != nil {
 		return nil
@@ -128,8 +133,12 @@ func (db *DB) SyncClock(ctx context.Context) error {
 	after := time.Now()
 	db.clock.mu.Lock()
 	defer db.clock.mu.Unlock()
+	half := after.Sub(before) / 2
+	if c := &db.clock; !c.base.IsZero() && half > c.off+after.Sub(c.at)/drift+time.Millisecond {
+		return nil
+	}
 	// The middle of the round trip; on SQLite t is the machine's own clock.
-	db.clock.base, db.clock.at = t.Round(0).UTC(), before.Add(after.Sub(before)/2)
+	db.clock.base, db.clock.at, db.clock.off = t.Round(0).UTC(), before.Add(half), half
 	return nil
 }
 
@@ -189,3 +198,7 @@ func (db *DB) NewID() drover.ID {
 
 // IsUnknown reports whether err leaves open if a commit took place.
 func IsUnknown(err error) bool { return errors.Is(err, driver.ErrUnknown) }
+
+// IsAway reports whether err says that the database cannot be reached: nothing has
+// changed, and it may be back soon.
+func IsAway(err error) bool { return postgres.Away(err) }

@@ -116,7 +116,7 @@ func again(ctx context.Context, run func(context.Context) error, may func() bool
 		switch {
 		case err == nil || !may():
 			return err
-		case away(err) && time.Since(start) < patience:
+		case Away(err) && time.Since(start) < patience:
 			wait += 20 * time.Millisecond
 		case try >= maxTries || !retryable(err):
 			return err
@@ -188,11 +188,14 @@ func retryable(err error) bool {
 	return false
 }
 
-// away reports whether err says that the database cannot be reached, or went away
+// Away reports whether err says that the database cannot be reached, or went away
 // before the COMMIT was sent: nothing has changed, and it may be back soon.
-func away(err error) bool {
-	if errors.Is(err, driver.ErrUnknown) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+func Away(err error) bool {
+	if errors.Is(err, driver.ErrUnknown) || errors.Is(err, context.Canceled) {
 		return false
+	}
+	if errors.Is(err, context.DeadlineExceeded) { // the caller's time is over, or nobody answers who connects
+		return errors.As(err, new(*pgconn.ConnectError))
 	}
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {

@@ -54,9 +54,10 @@ func TestWhenTheDatabaseIsAway(t *testing.T) {
 		{&pgconn.PgError{Severity: "ERROR", Code: "57014"}, false},
 		{&pgconn.PgError{Severity: "FATAL", Code: "28P01"}, false},
 		{context.Canceled, false},
+		{context.DeadlineExceeded, false},
 		{driver.ErrUnique, false},
 	} {
-		if got := away(fmt.Errorf("claim: %w", c.err)); got != c.away {
+		if got := Away(fmt.Errorf("claim: %w", c.err)); got != c.away {
 			t.Errorf("%v: away %v", c.err, got)
 		}
 	}
