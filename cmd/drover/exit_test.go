@@ -131,6 +131,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{[]string{"server", "--database-url", "sqlite:x", "--http-addr", ":0"}, "--behind-proxy"},
 		{[]string{"server", "--database-url", "sqlite:x", "--http-addr", "0.0.0.0:0", "--insecure"}, "--insecure: only"},
 		{[]string{"server", "--database-url", "sqlite:x", "--insecure", "--behind-proxy"}, "--insecure: only"},
+		{[]string{"server", "--database-url", "sqlite:x", "--lease-for", "100ms"}, "--lease-for 100ms: must be 1s to 1h"},
 		{[]string{"server", "--database-url", "sqlite:x", "--tls-cert", "c.pem"}, "go together"},
 		{[]string{"server", "--database-url", "sqlite:x", "--log-level", "loud"}, "must be debug, info, warn or error"},
 		{[]string{"server", "--config", "none.yaml"}, "none.yaml: no such file"},

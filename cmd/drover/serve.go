@@ -44,6 +44,7 @@ type serviceConfig struct {
 	addrFlag  string // the flag that sets addr, for messages
 	tls       *tls.Config
 	drain     time.Duration
+	lease     time.Duration // how long a worker may be silent; zero is the engine's default
 	// wrap, when set, goes around the API.
 	wrap func(http.Handler) http.Handler
 }
@@ -55,7 +56,7 @@ func newService(ctx context.Context, cfg serviceConfig) (*service, error) {
 	if err != nil {
 		return nil, listenError(cfg.addrFlag, cfg.addr, err)
 	}
-	e := engine.New(cfg.db, engine.Options{Logger: cfg.log, Artifacts: cfg.artifacts})
+	e := engine.New(cfg.db, engine.Options{Logger: cfg.log, Artifacts: cfg.artifacts, LeaseFor: cfg.lease})
 	s := &service{log: cfg.log, db: cfg.db, engine: e, gateway: gateway.New(e), ln: ln, drain: cfg.drain}
 	s.loops = scheduler.New(cfg.log, scheduler.Loops(e)...)
 	b := build()

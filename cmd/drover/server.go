@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -23,7 +24,7 @@ type serverFlags struct {
 	autoMigrate           bool
 	tlsCert, tlsKey       string
 	behindProxy, insecure bool
-	drain                 time.Duration
+	drain, lease          time.Duration
 }
 
 func (a *app) serverCommand() *cobra.Command {
@@ -53,8 +54,9 @@ SIGTERM and Ctrl-C let requests finish, a second signal ends it at once.`,
 	f.BoolVar(&o.behindProxy, "behind-proxy", false, "a proxy in front of it speaks TLS: listen beyond this machine without")
 	f.BoolVar(&o.insecure, "insecure", false, "take requests without a token for an administrator's; on this machine only")
 	f.DurationVar(&o.drain, "drain-timeout", 25*time.Second, "how long requests may go on after SIGTERM")
+	f.DurationVar(&o.lease, "lease-for", 30*time.Second, "how long a worker may be silent before its tasks start elsewhere")
 	o.database.flags(a, cmd)
-	setting(cmd, true, "http-addr", "artifacts", "database-max-conns", "auto-migrate", "tls-cert", "tls-key", "behind-proxy", "insecure", "drain-timeout")
+	setting(cmd, true, "http-addr", "artifacts", "database-max-conns", "auto-migrate", "tls-cert", "tls-key", "behind-proxy", "insecure", "drain-timeout", "lease-for")
 	a.logFlags(cmd, true)
 	return cmd
 }
@@ -73,6 +75,8 @@ func (o serverFlags) check() error {
 		return usagef("--http-addr %s: is reached from other machines, where tokens must not travel in the clear; give --tls-cert and --tls-key, or say --behind-proxy when a proxy in front speaks TLS", o.addr)
 	case o.drain <= 0:
 		return usagef("--drain-timeout %s: must be positive", o.drain)
+	case o.lease < time.Second || o.lease > time.Hour:
+		return usagef("--lease-for %s: must be 1s to 1h", o.lease)
 	case o.maxConns < 4 || o.maxConns > 1000:
 		return usagef("--database-max-conns %d: must be 4 to 1000", o.maxConns)
 	}
@@ -87,7 +91,7 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg := serviceConfig{log: log, artifacts: o.artifacts, addr: o.addr, addrFlag: "http-addr", drain: o.drain}
+	cfg := serviceConfig{log: log, artifacts: o.artifacts, addr: o.addr, addrFlag: "http-addr", drain: o.drain, lease: o.lease}
 	if o.tlsCert != "" {
 		pair, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
 		if err != nil {
@@ -95,8 +99,11 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 		}
 		cfg.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
-	db, err := o.database.open(ctx, store.Options{Logger: log, MaxConns: o.maxConns})
-	if err != nil {
+	var db *store.DB
+	if err := patiently(ctx, log, func() (err error) {
+		db, err = o.database.open(ctx, store.Options{Logger: log, MaxConns: o.maxConns})
+		return err
+	}); err != nil {
 		return err
 	}
 	defer closing(db, &err)
@@ -111,15 +118,18 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 		log.WarnContext(ctx, "artifacts are refused", "remedy", "give --artifacts a folder that all servers share")
 	}
 	if o.autoMigrate {
-		done, err := db.Migrate(ctx, store.MigrateOptions{})
-		if err != nil {
+		var done []store.Migration
+		if err := patiently(ctx, log, func() (err error) {
+			done, err = db.Migrate(ctx, store.MigrateOptions{})
+			return err
+		}); err != nil {
 			return err
 		}
 		if len(done) > 0 {
 			log.InfoContext(ctx, "schema migrated", "version", done[len(done)-1].Version)
 		}
 	}
-	if err := db.CheckSchema(ctx); err != nil {
+	if err := patiently(ctx, log, func() error { return db.CheckSchema(ctx) }); err != nil {
 		return &exit{code: exitConflict, err: err}
 	}
 	cfg.db = db
@@ -144,6 +154,26 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 	}
 	log.InfoContext(ctx, "server stopped")
 	return nil
+}
+
+// patiently does a step of the start, again and again while the database is away:
+// a server that is started before its database, or while that restarts, waits for
+// it rather than end and be started in a circle.
+func patiently(ctx context.Context, log *slog.Logger, step func() error) error {
+	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		err := step()
+		if err == nil || !store.IsAway(err) || ctx.Err() != nil {
+			return err
+		}
+		log.WarnContext(ctx, "the database is away; waiting for it", "err", err, "pause", pause)
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
 }
 
 // openDoor makes requests without a token those of an administrator of the

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"github.com/drover-dev/drover/internal/engine"
 	"github.com/drover-dev/drover/internal/gateway"
 	"github.com/drover-dev/drover/internal/store"
+	"github.com/drover-dev/drover/internal/store/driver"
 	"github.com/drover-dev/drover/internal/store/storetest"
 	"github.com/drover-dev/drover/protocol"
 )
@@ -412,4 +415,56 @@ func TestCallersOfAStoppedGatewayAreToldToComeBack(t *testing.T) {
 			t.Errorf("answered %d with %v: %s", rec.Code, rec.Header(), rec.Body)
 		}
 	})
+}
+
+// broken is a database whose transactions end in an error.
+type broken struct {
+	driver.Driver
+	err error
+}
+
+func (b *broken) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	if b.err != nil {
+		return fmt.Errorf("begin: %w", b.err)
+	}
+	return b.Driver.Write(ctx, fn)
+}
+
+// A database that is away is no fault of the server: nothing was done, and clients
+// ask again by themselves. A commit whose answer is lost may have been carried out.
+func TestDatabaseThatIsAwayIsToldApartFromAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "sqlite")
+	e := engine.New(db, engine.Options{})
+	c, err := e.EnsureTenant(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := e.CreateToken(t.Context(), c, drover.Token{Name: "t", Scopes: []string{"admin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &broken{Driver: db.Driver}
+	db.Driver = b
+	h := New(Config{Engine: e, Gateway: gateway.New(e)})
+	for _, c := range []struct {
+		err    error
+		status int
+		after  string
+	}{
+		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, 503, "1"},
+		{fmt.Errorf("commit: %w", driver.ErrUnknown), 504, "1"},
+		{context.DeadlineExceeded, 504, "1"},
+		{errors.New("syntax error"), 500, ""},
+	} {
+		b.err = c.err
+		req := httptest.NewRequest("POST", "/v1/workers", strings.NewReader(`{"worker":"w","queues":["default"],"slots":1}`))
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+tok.Secret)
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, req)
+		if rec.Code != c.status || rec.Header().Get("Retry-After") != c.after {
+			t.Errorf("after %v: answered %d with Retry-After %q: %s; want %d", c.err, rec.Code, rec.Header().Get("Retry-After"), rec.Body, c.status)
+		}
+	}
 }

@@ -149,6 +149,7 @@ var statusNotes = map[int]string{
 
 // statusTitles are titles of problems whose status is not that of their code.
 var statusTitles = map[int]string{
+	http.StatusGatewayTimeout:               "The outcome is unknown",
 	http.StatusMethodNotAllowed:             "The method is not allowed here",
 	http.StatusUnsupportedMediaType:         "The content type is not taken here",
 	http.StatusRequestedRangeNotSatisfiable: "The range is not satisfiable",

@@ -11,13 +11,28 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
 	"github.com/drover-dev/drover/protocol"
 )
 
 // refuse answers with the problem that tells err. Faults of the server are
 // logged under the trace id that the problem carries, and their text stays here.
 func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	status := 0 // where it is not that of the code
+	switch {
+	case drover.CodeOf(err) != "" || gone(r.Context(), err):
+	case engine.IsAway(err):
+		a.log.WarnContext(r.Context(), "request refused: the database is away", "method", r.Method, "path", r.URL.Path, "trace_id", traceOf(r.Context()), "err", err)
+		err = drover.Errorf(drover.CodeOverloaded, "the database cannot be reached; nothing was done: ask again")
+	case engine.IsUnknown(err): // not 503, which says that nothing was done
+		a.log.WarnContext(r.Context(), "request without an outcome", "method", r.Method, "path", r.URL.Path, "trace_id", traceOf(r.Context()), "err", err)
+		err = drover.Errorf(drover.CodeOverloaded, "the database did not answer in time; the request may have been carried out: ask again with the same key or id")
+		status = http.StatusGatewayTimeout
+	}
 	p := protocol.FromError(err)
+	if status != 0 {
+		p.Status, p.Title = status, statusTitles[status]
+	}
 	var media errMedia
 	if errors.As(err, &media) {
 		p.Status, p.Title = http.StatusUnsupportedMediaType, statusTitles[http.StatusUnsupportedMediaType]

@@ -6,7 +6,9 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -63,6 +65,16 @@ func New(db *store.DB, o Options) *Engine {
 		o.Jitter = rand.Float64
 	}
 	return &Engine{db: db, opts: o, log: o.Logger}
+}
+
+// IsAway reports whether err says that the database cannot be reached: nothing
+// has changed, and it may be back soon.
+func IsAway(err error) bool { return store.IsAway(err) }
+
+// IsUnknown reports whether err leaves open if the operation was carried out: the
+// answer to its commit was lost, or its time was over.
+func IsUnknown(err error) bool {
+	return store.IsUnknown(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // Now is the store's time.
