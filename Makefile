@@ -10,7 +10,10 @@ DOCS        = ./internal/lifecycle ./internal/api ./cmd/drover -run 'Docs|Descri
 export CGO_ENABLED ?= 0
 GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 
-.PHONY: help build demo test bench check lint golangci docs docs-check clean
+# The run whose figures are published.
+CHAOS_FOR  ?= 4m
+
+.PHONY: help build demo test chaos bench check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -26,6 +29,10 @@ test: ## all tests on SQLite and PostgreSQL; installs what they need, starts a t
 	@tools/needs.sh postgresql ffmpeg cc
 	go vet ./...
 	CGO_ENABLED=1 tools/with-postgres.sh go test -race -timeout 20m ./...
+
+chaos: ## kill, stop and cut off workers, servers and PostgreSQL for CHAOS_FOR (4m), and check that nothing is lost or done twice; figures in build/chaos.json
+	@tools/needs.sh postgresql
+	CGO_ENABLED=0 go run ./test/chaos -for $(CHAOS_FOR) -figures build/chaos.json
 
 bench: build ## the figures of docs/performance.md measured anew, on a throw-away PostgreSQL that syncs to disk (3 minutes; leave the machine alone)
 	@tools/needs.sh postgresql ffmpeg
@@ -50,5 +57,5 @@ docs: ## write the documents that are printed from code anew
 	go test $(DOCS) -update
 	@git --no-pager diff --stat
 
-clean: ## bin/ (the demo's state is ./.drover; FRESH=1 make demo throws it away)
-	rm -rf bin
+clean: ## bin/ and build/ (the demo's state is ./.drover; FRESH=1 make demo throws it away)
+	rm -rf bin build
