@@ -18,7 +18,8 @@ const (
 	JobSucceeded       EventType = "job.succeeded"
 	JobFailed          EventType = "job.failed"
 	JobCancelled       EventType = "job.cancelled"
-	TaskExpanded       EventType = "task.expanded" // a map's elements took its place: name, count
+	JobReconciled      EventType = "job.reconciled" // its rows did not agree with its records and were mended: findings
+	TaskExpanded       EventType = "task.expanded"  // a map's elements took its place: name, count
 	TaskSucceeded      EventType = "task.succeeded"
 	TaskFailed         EventType = "task.failed"
 	TaskDeadLettered   EventType = "task.dead_lettered"

@@ -51,6 +51,7 @@ type Engine struct {
 	tokens tokenCache
 
 	purge    purgeRound
+	round    reconcileRound
 	keysFrom atomic.Int64 // where the next round of CleanOnce looks for old idempotency keys
 }
 
