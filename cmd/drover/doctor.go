@@ -13,9 +13,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/client"
+	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/internal/reconcile"
 	"github.com/drover-dev/drover/internal/store"
 )
 
@@ -49,17 +52,27 @@ var findingColumns = columns[finding]{
 
 func (a *app) doctorCommand() *cobra.Command {
 	var where database
+	var mend bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong, and say what to do",
 		Long: `Look at the server, the token, the clocks, the queues, the dead letters, the disk of the state folder and, with
---database-url, the schema. Each is a line: ok, warn or fail, with what to do. Returns 1 when one fails.`,
+--database-url, the schema and whether the rows of every job agree with its records. Each is a line: ok, warn or fail,
+with what to do. Returns 1 when one fails.
+
+With --mend (also --rebuild-queue) rows that do not agree are put right: the rows of tasks that wait or run are made
+anew from the tasks, attempts and events on record. Servers do the same by themselves, job by job. Nothing that has
+succeeded runs again; an attempt whose row was lost is not accepted any more and is made again.`,
 		Example: `  drover doctor
   drover doctor --url https://drover.example.com -o json
-  drover doctor --database-url postgres://drover@db/drover`,
+  drover doctor --database-url postgres://drover@db/drover
+  drover doctor --database-url sqlite:/var/lib/drover/drover.db --mend`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			found := a.examine(cmd.Context(), where)
+			if mend && where.url == "" {
+				return usagef("--mend works at the database: name it with --database-url")
+			}
+			found := a.examine(cmd.Context(), where, mend)
 			p := a.printer()
 			if p.format == "table" {
 				p.format = "wide" // nothing is cut
@@ -77,6 +90,14 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 	a.clientFlags(cmd)
 	where.flags(a, cmd)
+	f := cmd.Flags()
+	f.BoolVar(&mend, "mend", false, "put right the rows that do not agree with the records")
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "rebuild-queue" {
+			name = "mend"
+		}
+		return pflag.NormalizedName(name)
+	})
 	return cmd
 }
 
@@ -104,13 +125,13 @@ func (c *clockReader) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // examine returns what it found, the most basic first. What cannot be looked at
 // because of an earlier finding is left out.
-func (a *app) examine(ctx context.Context, where database) (found []finding) {
+func (a *app) examine(ctx context.Context, where database, mend bool) (found []finding) {
 	add := func(check, state, remedy, format string, args ...any) {
 		found = append(found, finding{check, state, fmt.Sprintf(format, args...), remedy})
 	}
 	a.examineDisk(add)
 	if where.url != "" {
-		examineSchema(ctx, where, add)
+		examineDatabase(ctx, where, mend, add)
 	}
 	t, err := a.target()
 	if err != nil {
@@ -211,7 +232,7 @@ func examineDead(dead []drover.Task, more bool, add adder) {
 	add("dead letters", "warn", "\"drover dlq list\" shows them, \"drover dlq replay\" runs them again", "%s; the newest is %s", count, taskLabel(dead[0]))
 }
 
-func examineSchema(ctx context.Context, where database, add adder) {
+func examineDatabase(ctx context.Context, where database, mend bool, add adder) {
 	db, err := where.open(ctx, store.Options{})
 	if err != nil {
 		add("database", "fail", "", "%v", err)
@@ -223,6 +244,61 @@ func examineSchema(ctx context.Context, where database, add adder) {
 		return
 	}
 	add("schema", "ok", "", "%s has the version this drover needs", redacted(where.url))
+	examineRecords(ctx, engine.New(db, engine.Options{}), mend, add)
+}
+
+// examineRecords compares the rows of every job with its records.
+func examineRecords(ctx context.Context, e *engine.Engine, mend bool, add adder) {
+	const told = 10
+	jobs, open := 0, 0
+	counts := map[reconcile.Code]int{}
+	for after := (drover.JobID{}); ; {
+		list, next, err := e.ReconcileFrom(ctx, after, mend)
+		for _, d := range list {
+			if jobs++; !d.Mended {
+				open++
+			}
+			for _, f := range d.Findings {
+				counts[f.Code]++
+			}
+			if jobs > told {
+				continue
+			}
+			state, remedy := "fail", "\"drover doctor --mend\" puts it right; a server does so by itself"
+			if d.Mended {
+				state, remedy = "warn", ""
+			}
+			text := fmt.Sprintf("%s (%s)", d.Findings[0].Text, d.Findings[0].Code)
+			if n := len(d.Findings); n > 1 {
+				text += fmt.Sprintf(" and %d more", n-1)
+			}
+			if d.Mended {
+				text = "mended: " + text
+			}
+			add("job "+d.Job.String(), state, remedy, "%s", text)
+		}
+		if err != nil {
+			add("records", "fail", "", "%v", err)
+			return
+		}
+		if after = next; after.IsZero() {
+			break
+		}
+	}
+	var words []string
+	for _, c := range reconcile.Codes {
+		if counts[c] > 0 {
+			words = append(words, fmt.Sprintf("%d %s", counts[c], c))
+		}
+	}
+	switch {
+	case jobs == 0:
+		add("records", "ok", "", "the rows of every job agree with its records")
+	case open > 0:
+		add("records", "fail", "\"drover doctor --mend\" puts them right", "%d jobs do not agree with their records: %s", open, strings.Join(words, ", "))
+	default:
+		add("records", "warn", "", "%d jobs did not agree with their records and are mended: %s", jobs, strings.Join(words, ", "))
+	}
 }
 
 // Free space of the state folder below which doctor warns and fails.

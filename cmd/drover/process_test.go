@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/store"
 	"github.com/drover-dev/drover/internal/store/storetest"
 )
 
@@ -630,6 +631,60 @@ func TestServerFromNothing(t *testing.T) {
 			}
 			if strings.Contains(server.errs.String(), secret) || strings.Contains(server.errs.String(), token) {
 				t.Error("a token is in the server's log")
+			}
+		})
+	}
+}
+
+// TestTheQueueIsRebuilt: the rows of a waiting task are gone from the database.
+// doctor says so, mends it at the database, and the job runs.
+func TestTheQueueIsRebuilt(t *testing.T) {
+	t.Parallel()
+	for _, kind := range storetest.Drivers(t) {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFolder(t)
+			url, o := storetest.Place(t, kind)
+			f.env = append(f.env, "DROVER_DATABASE_URL="+url)
+			if o.Schema != "" {
+				f.env = append(f.env, "DROVER_DATABASE_SCHEMA="+o.Schema)
+			}
+			f.must(0, "migrate", "up")
+			addr := freeAddress(t)
+			f.env = append(f.env, "DROVER_URL=http://"+addr, "DROVER_TOKEN="+f.must(0, "token", "create", "--database-url", url, "--name", "admin", "--scope", "admin"))
+			// No server runs while the rows are lost: one would mend them by itself.
+			server := f.start("server", "--http-addr", addr)
+			eventually(t, "the server is not ready", func() bool { _, _, code := f.try("healthcheck"); return code == 0 })
+			job := submitExec(f, "echo done")
+			server.signal(syscall.SIGTERM)
+			server.wait(t)
+			db, err := store.Open(t.Context(), url, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Exec(t.Context(), "DELETE FROM task_queued"); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			f.must(exitUsage, "doctor", "--mend", "--url", "http://"+addr, "--database-url", "")
+			doctor := func(want string, more ...string) {
+				t.Helper()
+				out := f.must(exitError, append([]string{"doctor", "--database-url", url}, more...)...) // the server is down
+				if !strings.Contains(out, want) {
+					t.Errorf("doctor %v says:\n%s\nwant %q", more, out, want)
+				}
+			}
+			doctor("1 jobs do not agree with their records: 1 task_nowhere")
+			doctor("mended: it has not ended and stands in no table", "--rebuild-queue")
+			doctor("the rows of every job agree with its records")
+			f.start("server", "--http-addr", addr)
+			eventually(t, "the server is not ready", func() bool { _, _, code := f.try("healthcheck"); return code == 0 })
+			f.start("worker", "run", "--exec")
+			f.must(0, "job", "wait", job, "--timeout", "30s")
+			if out := f.must(0, "job", "events", job); !strings.Contains(out, "job.reconciled") {
+				t.Errorf("the events do not tell:\n%s", out)
 			}
 		})
 	}

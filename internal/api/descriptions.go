@@ -159,5 +159,5 @@ var descriptions = map[string]string{
 var enums = map[string][]any{
 	"Code":       {"validation-failed", "unauthenticated", "forbidden", "not-found", "version-conflict", "invalid-transition", "lease-lost", "idempotency-key-in-use", "idempotency-key-reused", "idempotency-key-missing", "payload-too-large", "schema-mismatch", "cycle-detected", "too-many-tasks", "expression-failed", "precondition-failed", "precondition-required", "cursor-expired", "overloaded", "internal"},
 	"ErrorClass": {"retryable", "permanent", "throttled", "snoozed", "timeout", "panic", "lease_lost", "expired", "expansion", "input"},
-	"EventType":  {"job.accepted", "job.paused", "job.resumed", "job.cancel_requested", "job.reopened", "job.succeeded", "job.failed", "job.cancelled", "task.expanded", "task.succeeded", "task.failed", "task.dead_lettered", "task.retry_scheduled", "task.snoozed", "task.released", "task.lease_expired", "task.skipped", "task.cancelled", "task.replayed"},
+	"EventType":  {"job.accepted", "job.paused", "job.resumed", "job.cancel_requested", "job.reopened", "job.succeeded", "job.failed", "job.cancelled", "job.reconciled", "task.expanded", "task.succeeded", "task.failed", "task.dead_lettered", "task.retry_scheduled", "task.snoozed", "task.released", "task.lease_expired", "task.skipped", "task.cancelled", "task.replayed"},
 }
