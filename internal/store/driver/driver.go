@@ -147,7 +147,7 @@ var (
 
 // SQL returns the statement in the words of d. On PostgreSQL the batch columns
 // are the parameters $1…$k and the single arguments follow; on SQLite likewise
-// with ?1…?k.
+// with +?1…+?k.
 func (t *Text) SQL(d Dialect) string {
 	t.once[d].Do(func() { t.sql[d] = t.compile(d) })
 	return t.sql[d]
@@ -168,7 +168,7 @@ func (t *Text) compile(d Dialect) string {
 	src := param.ReplaceAllStringFunc(t.src, func(p string) string {
 		n, _ := strconv.Atoi(p[1:])
 		if d == SQLite {
-			return fmt.Sprintf("?%d", n+len(t.cols))
+			return value(n + len(t.cols))
 		}
 		return fmt.Sprintf("$%d", n+len(t.cols))
 	})
@@ -189,11 +189,16 @@ func (t *Text) compile(d Dialect) string {
 		case body == "using":
 			return pick(d == PostgreSQL, "USING "+rows, "")
 		case index[body] > 0:
-			return pick(d == PostgreSQL, "i.c_"+body, fmt.Sprintf("?%d", index[body]))
+			return pick(d == PostgreSQL, "i.c_"+body, value(index[body]))
 		}
 		panic(fmt.Sprintf("statement %s: unknown word %s", t.Name, w))
 	})
 }
+
+// value is a parameter on SQLite. Its planner looks at the value of a bare ?1
+// that is compared with a column, and plans the statement anew whenever another
+// is bound; the sign, which means nothing, hides it.
+func value(n int) string { return fmt.Sprintf("+?%d", n) }
 
 func pick(cond bool, a, b string) string {
 	if cond {
