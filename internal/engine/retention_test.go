@@ -20,13 +20,19 @@ var ofJobs = map[string]string{"jobs": "id", "job_live": "job_id", "job_final": 
 
 func (w *world) count(sql string) (n int64) {
 	w.t.Helper()
+	w.read(sql, &n)
+	return n
+}
+
+// read reads the one row that a statement returns.
+func (w *world) read(sql string, to ...any) {
+	w.t.Helper()
 	text := driver.New("test: "+sql, "", sql)
 	if err := w.db.Read(w.t.Context(), func(tx store.Tx) error {
-		return tx.Pipe(w.t.Context(), store.Stmt{Text: text, Scan: func(r driver.Row) error { return r.Scan(&n) }})
+		return tx.Pipe(w.t.Context(), store.Stmt{Text: text, Scan: func(r driver.Row) error { return r.Scan(to...) }})
 	}); err != nil {
 		w.t.Fatal(err)
 	}
-	return n
 }
 
 func (w *world) purge() {

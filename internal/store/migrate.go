@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -185,8 +186,7 @@ func (db *DB) Migrate(ctx context.Context, o MigrateOptions) ([]Migration, error
 				continue
 			}
 			if !o.DryRun {
-				m.AppliedAt = db.Now()
-				if err := db.step(ctx, m); err != nil {
+				if err := db.patiently(ctx, &m); err != nil {
 					return fmt.Errorf("migration %d (%s): %w", m.Version, m.Name, err)
 				}
 			}
@@ -195,6 +195,33 @@ func (db *DB) Migrate(ctx context.Context, o MigrateOptions) ([]Migration, error
 		return nil
 	})
 	return done, err
+}
+
+// How long a step waits for a lock, and how often it tries. While it waits, those
+// who come after it for the same table wait too: so it waits for a short time,
+// lets them through, and tries again.
+const (
+	stepWait  = 300 * time.Millisecond
+	stepTries = 200
+)
+
+// patiently takes a step, again and again while others use what it must change.
+func (db *DB) patiently(ctx context.Context, m *Migration) error {
+	for try := 1; ; try++ {
+		m.AppliedAt = db.Now()
+		err := db.step(ctx, *m)
+		if !errors.Is(err, ErrLocked) || try == stepTries {
+			return err
+		}
+		if try == 1 {
+			db.log.WarnContext(ctx, "a migration waits for others to let go of a table; it tries again", "version", m.Version, "name", m.Name)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(stepWait):
+		}
+	}
 }
 
 func (db *DB) step(ctx context.Context, m Migration) error {
@@ -207,7 +234,7 @@ func (db *DB) step(ctx context.Context, m Migration) error {
 		// A server that was killed has lost the migration lock, but its step may still
 		// be running in the database: it is waited for.
 		name := `"` + strings.ReplaceAll(db.Schema, `"`, `""`) + `"`
-		script = "BEGIN;\nSET LOCAL lock_timeout = '10s';\nSELECT pg_advisory_xact_lock(" + stepLock + ");\nCREATE SCHEMA IF NOT EXISTS " + name + ";\n" + create + m.SQL + "\n" + record + "\nCOMMIT;"
+		script = "BEGIN;\nSET LOCAL lock_timeout = '10s';\nSELECT pg_advisory_xact_lock(" + stepLock + ");\nSET LOCAL lock_timeout = '" + strconv.Itoa(int(stepWait.Milliseconds())) + "ms';\nCREATE SCHEMA IF NOT EXISTS " + name + ";\n" + create + m.SQL + "\n" + record + "\nCOMMIT;"
 	}
 	err := db.Exec(ctx, script)
 	if err != nil {

@@ -260,3 +260,55 @@ func TestAMigrationThatIsKilledLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestAMigrationLetsOthersThrough: somebody reads a table for long that a step
+// must change. Those who come after the step for the same table are not held up
+// behind it, and the step is taken when the reader has ended.
+func TestAMigrationLetsOthersThrough(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		if db.Dialect() == driver.SQLite { // one writer, and a reader keeps nobody from writing
+			return
+		}
+		// The newest step is taken back, so that it is missing, and changes a table in use.
+		change := "ALTER TABLE queues ADD COLUMN extra INT NOT NULL DEFAULT 0"
+		reading, read := make(chan struct{}), make(chan struct{})
+		done := make(chan error, 2)
+		go func() {
+			done <- db.Read(t.Context(), func(tx store.Tx) error {
+				var n int64
+				err := tx.Pipe(t.Context(), store.Stmt{Text: readQueues, Scan: func(r driver.Row) error { return r.Scan(&n) }})
+				close(reading)
+				<-read
+				return err
+			})
+		}()
+		<-reading
+		go func() {
+			done <- db.TakeStep(t.Context(), store.Migration{Version: 9000, Name: "test", SQL: change + ";"})
+		}()
+		longest := time.Duration(0)
+		for i := range int32(40) {
+			start := time.Now()
+			if err := db.Write(t.Context(), func(tx store.Tx) error { return add(t.Context(), tx, 100+i, fmt.Sprint("queue ", i)) }); err != nil {
+				t.Fatal(err)
+			}
+			longest = max(longest, time.Since(start))
+			time.Sleep(50 * time.Millisecond)
+		}
+		if longest > 5*time.Second {
+			t.Errorf("a writer waited %s behind the step", longest)
+		}
+		close(read)
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := number(t, db, "SELECT count(*) FROM queues WHERE extra = 0"); n != 40 {
+			t.Errorf("%d rows of 40 after the step", n)
+		}
+	})
+}
+
+var readQueues = driver.New("test: read queues", "", "SELECT count(*) FROM queues")

@@ -308,9 +308,13 @@ func (db *DB) Exec(ctx context.Context, script string) error {
 		return err
 	}
 	defer c.Release()
-	mrr := c.Conn().PgConn().Exec(ctx, script)
-	_, err = mrr.ReadAll()
-	return err
+	if _, err = c.Conn().PgConn().Exec(ctx, script).ReadAll(); err != nil {
+		if c.Conn().PgConn().TxStatus() != 'I' { // a script that began a transaction and did not end it
+			_, _ = c.Conn().PgConn().Exec(context.WithoutCancel(ctx), "ROLLBACK").ReadAll()
+		}
+		return classify(err)
+	}
+	return nil
 }
 
 // migrationLock is the key of the advisory lock two migrating servers meet at.
