@@ -13,7 +13,7 @@ GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 # The run whose figures are published.
 CHAOS_FOR  ?= 4m
 
-.PHONY: help build demo test chaos bench check lint golangci docs docs-check clean
+.PHONY: help build demo test chaos bench upgrade check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -38,6 +38,10 @@ bench: build ## the figures of docs/performance.md measured anew, on a throw-awa
 	@tools/needs.sh postgresql ffmpeg
 	cd bench && $(GO_BUILD) -o ../bin/bench .
 	@DURABLE=1 tools/with-postgres.sh bin/bench
+
+upgrade: ## a server of the schema version before beside one of this tree, through a migration under load
+	@tools/needs.sh postgresql
+	@tools/with-postgres.sh tools/upgrade.sh
 
 check: ## what is quick to check: formatting, vet, build, docs, go.mod, shell scripts' syntax
 	@tools/check.sh
