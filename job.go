@@ -30,9 +30,16 @@ type NewJob struct {
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	// Traceparent is the W3C trace context the job belongs to; empty starts a trace of its own.
 	Traceparent string `json:"traceparent,omitempty"`
-	// Retry and Timeout apply to the one task of a Kind job; pipelines declare their own.
+	// Retry and what follows apply to the one task of a Kind job; pipelines declare
+	// their own. Timeout bounds each attempt; zero is the default, 1 h.
 	Retry   *Retry   `json:"retry,omitempty"`
 	Timeout Duration `json:"timeout,omitzero"`
+	// ScheduleToClose bounds all attempts and waits, from when the task is first
+	// able to run; zero is no bound.
+	ScheduleToClose Duration `json:"schedule_to_close,omitzero"`
+	// Heartbeat is how long an attempt may be silent: without a heartbeat in that
+	// time it is ended and tried again. At least 1 s; zero asks for none.
+	Heartbeat Duration `json:"heartbeat,omitzero"`
 }
 
 // Retry says how often and when a task is tried again.
@@ -168,6 +175,8 @@ type Failure struct {
 	Stack string `json:"stack,omitempty"`
 	// Task is the name of the task, where a job's failure is told.
 	Task string `json:"task,omitempty"`
+	// Cause is the last failure of a handler, where something else ended the task.
+	Cause *Failure `json:"cause,omitempty"`
 }
 
 // Submitted is the answer for one NewJob: a job, or why there is none.

@@ -31,15 +31,22 @@ type Task struct {
 	Cancellation *Cancellation `json:"cancellation,omitempty"`
 	CreatedAt    time.Time     `json:"created_at"`
 	// DueAt is when a RETRY_WAIT or future task starts.
-	DueAt          time.Time       `json:"due_at,omitzero"`
-	ReadyAt        time.Time       `json:"ready_at,omitzero"`
-	QueuedAt       time.Time       `json:"queued_at,omitzero"`
-	ClaimedAt      time.Time       `json:"claimed_at,omitzero"`
-	FinishedAt     time.Time       `json:"finished_at,omitzero"`
-	LeaseExpiresAt time.Time       `json:"lease_expires_at,omitzero"`
-	Input          json.RawMessage `json:"input,omitempty"`
-	Output         json.RawMessage `json:"output,omitempty"`
-	Error          *Failure        `json:"error,omitempty"`
+	DueAt          time.Time `json:"due_at,omitzero"`
+	ReadyAt        time.Time `json:"ready_at,omitzero"`
+	QueuedAt       time.Time `json:"queued_at,omitzero"`
+	ClaimedAt      time.Time `json:"claimed_at,omitzero"`
+	FinishedAt     time.Time `json:"finished_at,omitzero"`
+	LeaseExpiresAt time.Time `json:"lease_expires_at,omitzero"`
+	// ClosesAt is when schedule_to_close ends the task.
+	ClosesAt time.Time `json:"closes_at,omitzero"`
+	// HeartbeatAt is when an attempt of this generation was heard last.
+	HeartbeatAt time.Time `json:"heartbeat_at,omitzero"`
+	// Checkpoint is what the last heartbeat of this generation kept for the next
+	// attempt; lists leave it out.
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
+	Input      json.RawMessage `json:"input,omitempty"`
+	Output     json.RawMessage `json:"output,omitempty"`
+	Error      *Failure        `json:"error,omitempty"`
 	// Waits are seconds waited by reason, in this generation; with the runs they add up to its age.
 	Waits map[string]Duration `json:"waits,omitempty"`
 }
@@ -83,9 +90,14 @@ type Lease struct {
 	Generation   int    `json:"generation"`
 	Attempt      int    `json:"attempt"`
 	MaxAttempts  int    `json:"max_attempts"`
-	// Timeout bounds this attempt (start-to-close). The worker ends it; when it
-	// does not, the server does, half a lease later.
+	// Timeout bounds this attempt: its timeout (start-to-close), or what is left of
+	// schedule_to_close if that is less. The worker ends it; when it does not, the
+	// server does, half a lease later.
 	Timeout Duration `json:"timeout"`
+	// Heartbeat is how long the attempt may be silent; zero asks for no heartbeats.
+	Heartbeat Duration `json:"heartbeat,omitzero"`
+	// Checkpoint is what the last heartbeat of the attempts before this one kept.
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 	// Input has every ${{ }} filled in.
 	Input           json.RawMessage `json:"input,omitempty"`
 	Pipeline        string          `json:"pipeline,omitempty"`

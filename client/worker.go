@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -58,6 +59,12 @@ func (c *Client) Settle(ctx context.Context, r protocol.SettleRequest) (protocol
 // SetProgress says how far a task is. It is sent once: the next one says more.
 func (c *Client) SetProgress(ctx context.Context, h drover.Held, p drover.Progress) error {
 	return c.tell(ctx, leasePath(h)+"/progress", protocol.ProgressRequest{LeaseVersion: h.LeaseVersion, Ratio: p.Ratio, Message: p.Message, ETA: p.ETA})
+}
+
+// Heartbeat says that an attempt lives, and keeps details for the next one. It is
+// sent once: the next one says the same.
+func (c *Client) Heartbeat(ctx context.Context, h drover.Held, details json.RawMessage) error {
+	return c.tell(ctx, leasePath(h)+"/heartbeat", protocol.HeartbeatRequest{LeaseVersion: h.LeaseVersion, Details: details})
 }
 
 // AppendLogs adds lines to an attempt's log. It is sent once, as a repeat would

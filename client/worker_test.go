@@ -48,6 +48,7 @@ func TestWorkerCallsGoWhereTheyBelong(t *testing.T) {
 	_, err = c.Settle(ctx, protocol.SettleRequest{Session: 42})
 	check("settle", err, "POST", "/v1/leases/settle", `{"worker_id":"wrk_42","outcomes":[]}`)
 	check("progress", c.SetProgress(ctx, h, drover.Progress{Ratio: 0.5, Message: "m"}), "POST", "/v1/leases/"+task.String()+"/progress", `{"lease_version":3,"ratio":0.5,"message":"m"}`)
+	check("heartbeat", c.Heartbeat(ctx, h, json.RawMessage(`{"<": 1}`)), "POST", "/v1/leases/"+task.String()+"/heartbeat", `{"lease_version":3,"details":{"<":1}}`)
 	check("logs", c.AppendLogs(ctx, h, []drover.LogLine{{Level: "info", Text: "<a>"}}), "POST", "/v1/leases/"+task.String()+"/logs",
 		`{"lease_version":3,"lines":[{"at":"0001-01-01T00:00:00Z","level":"info","text":"<a>"}]}`)
 }

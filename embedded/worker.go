@@ -57,6 +57,11 @@ func (d *Drover) SetProgress(ctx context.Context, h drover.Held, p drover.Progre
 	return d.engine.SetProgress(ctx, d.caller, h, p)
 }
 
+// Heartbeat says that a running attempt lives, and keeps details for the next one.
+func (d *Drover) Heartbeat(ctx context.Context, h drover.Held, details json.RawMessage) error {
+	return d.engine.Heartbeat(ctx, d.caller, h, details)
+}
+
 // AppendLogs adds lines to the log of a running attempt.
 func (d *Drover) AppendLogs(ctx context.Context, h drover.Held, lines []drover.LogLine) error {
 	if len(lines) == 0 {

@@ -74,7 +74,7 @@ func (p *Pipeline) InputSchema(schema any) *Pipeline {
 }
 
 // Defaults sets what holds for tasks that do not say otherwise: Queue, Class,
-// Timeout and Retry.
+// Timeout, ScheduleToClose, Heartbeat and Retry.
 func (p *Pipeline) Defaults(options ...Option) *Pipeline {
 	var s settings
 	s.apply(options)
@@ -222,6 +222,18 @@ func Class(c drover.Class) Option { return func(t *Task) { t.set("class", c.Stri
 // Timeout bounds each attempt.
 func Timeout(d time.Duration) Option {
 	return func(t *Task) { t.set("timeout", drover.Duration(d).String()) }
+}
+
+// ScheduleToClose bounds all attempts and waits of the task, from when it is
+// first able to run.
+func ScheduleToClose(d time.Duration) Option {
+	return func(t *Task) { t.set("schedule_to_close", drover.Duration(d).String()) }
+}
+
+// Heartbeat ends an attempt that is silent for so long: its handler must send
+// heartbeats.
+func Heartbeat(d time.Duration) Option {
+	return func(t *Task) { t.set("heartbeat", drover.Duration(d).String()) }
 }
 
 // Retry says how often and when the task is tried again. Fields that are zero

@@ -132,11 +132,12 @@ var samples = map[string]any{
 	"settle_response": SettleResponse{Results: []SettleResult{
 		{TaskID: task1, Status: drover.Succeeded}, {TaskID: task2, Error: FromError(drover.Errorf(drover.CodeLeaseLost, "the lease of %s has moved on", task2))},
 	}, Leases: []drover.Lease{sampleLease}},
-	"progress_request": ProgressRequest{LeaseVersion: 3, Ratio: 0.4, Message: "8 of 20", ETA: drover.Duration(time.Minute)},
-	"logs_request":     LogsRequest{LeaseVersion: 3, Lines: []drover.LogLine{{At: at, Level: "stderr", Text: "warming up"}}},
-	"logs_response":    LogsResponse{Accepted: 1},
-	"artifact":         sampleArtifact,
-	"artifacts_page":   Page[drover.Artifact]{Items: []drover.Artifact{sampleArtifact}},
+	"heartbeat_request": HeartbeatRequest{LeaseVersion: 3, Details: json.RawMessage(`{"segment":8}`)},
+	"progress_request":  ProgressRequest{LeaseVersion: 3, Ratio: 0.4, Message: "8 of 20", ETA: drover.Duration(time.Minute)},
+	"logs_request":      LogsRequest{LeaseVersion: 3, Lines: []drover.LogLine{{At: at, Level: "stderr", Text: "warming up"}}},
+	"logs_response":     LogsResponse{Accepted: 1},
+	"artifact":          sampleArtifact,
+	"artifacts_page":    Page[drover.Artifact]{Items: []drover.Artifact{sampleArtifact}},
 }
 
 func TestEveryMessageIsReadStrictlyAndWrittenBackEqual(t *testing.T) {

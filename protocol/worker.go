@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"time"
 
@@ -27,6 +28,9 @@ type Worker interface {
 	Settle(ctx context.Context, r SettleRequest) (SettleResponse, error)
 	// SetProgress says how far a running task is.
 	SetProgress(ctx context.Context, h drover.Held, p drover.Progress) error
+	// Heartbeat says that a running attempt lives, and keeps details, any JSON, for
+	// the attempt after it; nil leaves what was kept before.
+	Heartbeat(ctx context.Context, h drover.Held, details json.RawMessage) error
 	// AppendLogs adds lines to the log of a running attempt.
 	AppendLogs(ctx context.Context, h drover.Held, lines []drover.LogLine) error
 	// PutArtifact uploads an output of a running attempt. It becomes visible
@@ -45,6 +49,8 @@ const (
 	MaxHeld     = 10_000                            // leases named in a drover.Renewal
 	MaxLogLines = 1_000                             // lines in a LogsRequest
 	MaxWait     = drover.Duration(20 * time.Second) // drover.Acquire.Wait
+	// MaxCheckpoint is how many bytes the details of a HeartbeatRequest may have.
+	MaxCheckpoint = 64 << 10
 	// MaxSettleBody is how many bytes a SettleRequest may have. A worker sends
 	// several rather than one that is larger.
 	MaxSettleBody = 16 << 20
@@ -90,6 +96,14 @@ type ProgressRequest struct {
 	Ratio        float64         `json:"ratio"`
 	Message      string          `json:"message,omitempty"`
 	ETA          drover.Duration `json:"eta,omitzero"`
+}
+
+// HeartbeatRequest is the body of POST /v1/leases/{task_id}/heartbeat.
+type HeartbeatRequest struct {
+	LeaseVersion int32 `json:"lease_version"`
+	// Details are any JSON of at most 64 KiB. The next attempt's lease has them as
+	// its checkpoint; left out, what was kept before stays.
+	Details json.RawMessage `json:"details,omitempty"`
 }
 
 // LogsRequest is the body of POST /v1/leases/{task_id}/logs.

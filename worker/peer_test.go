@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +33,9 @@ type peer struct {
 	batches  []protocol.SettleRequest
 	acquires []drover.Acquire
 	renewals []drover.Renewal
+	beats    []string // details of heartbeats
+	onBeat   func(n int) error
+	refusals []string
 	progress []drover.Progress
 	lines    []drover.LogLine
 	appends  int
@@ -183,6 +187,18 @@ func (p *peer) SetProgress(_ context.Context, _ drover.Held, g drover.Progress) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.progress = append(p.progress, g)
+	return nil
+}
+
+func (p *peer) Heartbeat(_ context.Context, _ drover.Held, details json.RawMessage) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.onBeat != nil {
+		if err := p.onBeat(len(p.beats)); err != nil {
+			return err
+		}
+	}
+	p.beats = append(p.beats, string(details))
 	return nil
 }
 

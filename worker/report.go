@@ -49,6 +49,9 @@ type reporter struct {
 	news    *drover.Progress
 	sent    drover.Progress
 	sentAt  time.Time
+	alive   bool            // a heartbeat is to be sent
+	details json.RawMessage // with it; nil leaves what was kept
+	beatAt  time.Time       // of the last one sent
 }
 
 func newReporter(w *Worker, r *run) *reporter {
@@ -72,6 +75,29 @@ func (p *reporter) progressed(news drover.Progress) {
 	p.news = &news
 	p.begin()
 	wake(p.wake)
+}
+
+// beats keeps the newest heartbeat until it is sent.
+func (p *reporter) beats(details json.RawMessage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing || p.dead {
+		return
+	}
+	p.alive = true
+	if details != nil {
+		p.details = details
+	}
+	p.begin()
+	wake(p.wake)
+}
+
+// beatEvery is how long to wait after a heartbeat before the next is sent.
+func (p *reporter) beatEvery() time.Duration {
+	if d := p.r.task.Lease.Heartbeat.Std() / 3; d > 0 {
+		return min(d, time.Second)
+	}
+	return time.Second
 }
 
 // line keeps a line until it is sent. Where there is no room it is dropped and
@@ -139,6 +165,9 @@ func (p *reporter) close() {
 func (p *reporter) loop() {
 	defer close(p.done)
 	for {
+		if p.beat() {
+			continue
+		}
 		lines, news, wait := p.due(time.Now())
 		switch {
 		case len(lines) > 0:
@@ -186,6 +215,9 @@ func (p *reporter) due(now time.Time) (lines []drover.LogLine, news *drover.Prog
 			return nil, nil, 0
 		}
 		return nil, nil, wait
+	}
+	if p.alive {
+		wait = min(wait, max(p.beatAt.Add(p.beatEvery()).Sub(now), time.Millisecond))
 	}
 	if p.news != nil {
 		at := p.sentAt.Add(time.Second)
@@ -235,6 +267,55 @@ func (p *reporter) send(lines []drover.LogLine) {
 		p.retryAt = time.Now().Add(pause(p.failed+2, err))
 		p.measure()
 	}
+}
+
+// beat sends a heartbeat that is due, at the end also one that is not but keeps
+// something, and reports if it did.
+func (p *reporter) beat() bool {
+	p.mu.Lock()
+	last := p.closing
+	if p.dead || !p.alive || last && p.details == nil || !last && time.Since(p.beatAt) < p.beatEvery() {
+		if p.dead || last {
+			p.alive = false
+		}
+		p.mu.Unlock()
+		return false
+	}
+	details := p.details
+	p.alive, p.details, p.beatAt = false, nil, time.Now()
+	p.mu.Unlock()
+	ctx, done := context.WithTimeout(context.WithoutCancel(p.r.ctx), 5*time.Second)
+	defer done()
+	err := p.w.conn.Heartbeat(ctx, p.r.held, details)
+	var refusal *drover.Error
+	if last && errors.As(err, &refusal) && refusal.Code == drover.CodeOverloaded { // the one before it has just been sent
+		sleep(ctx, min(max(refusal.RetryAfter, 100*time.Millisecond), time.Second), nil)
+		err = p.w.conn.Heartbeat(ctx, p.r.held, details)
+	}
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &refusal) && refusal.Code == drover.CodeLeaseLost:
+		p.w.mu.Lock()
+		if !p.r.over {
+			p.w.log.Warn("lease lost", "task", p.r.held.TaskID, "lease_version", p.r.held.LeaseVersion)
+			p.w.loseRun(p.r)
+		}
+		p.w.mu.Unlock()
+	case errors.As(err, &refusal) && !passing(refusal.Code):
+		p.w.log.Warn("heartbeat refused", "task", p.r.held.TaskID, "err", err)
+	default:
+		p.w.log.Debug("heartbeat not sent", "task", p.r.held.TaskID, "err", err)
+		p.mu.Lock()
+		if p.alive = true; p.details == nil { // unless there is a newer one
+			p.details = details
+		}
+		if last {
+			p.alive = false
+		}
+		p.mu.Unlock()
+	}
+	return true
 }
 
 // tell sends progress. What does not arrive is overtaken by the next.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/protocol"
 )
 
 // Task is one attempt of a task in the hands of a handler. A Task made by hand,
@@ -36,6 +37,41 @@ func (t *Task) Progress(ratio float64, message string) {
 	if t.run != nil && ratio == ratio { // NaN says nothing
 		t.run.reporter.progressed(drover.Progress{Ratio: min(max(ratio, 0), 1), Message: cut(message, 1<<10)})
 	}
+}
+
+// Heartbeat says that the attempt lives, and keeps details, which is anything
+// that can be written as JSON in 64 KiB, for the attempt after this one: Resume
+// reads them. nil is a sign of life alone. It may be called as often as is handy;
+// what is sent is the newest, at most once a second, and the last before the
+// attempt ends. It never blocks. A task with a heartbeat (Lease.Heartbeat) must
+// call it at least that often, or the attempt is ended and tried again.
+func (t *Task) Heartbeat(details any) error {
+	var b json.RawMessage
+	if details != nil {
+		var err error
+		if b, err = encode(details); err != nil {
+			return fmt.Errorf("heartbeat: %w", err)
+		}
+		if len(b) > protocol.MaxCheckpoint {
+			return fmt.Errorf("heartbeat: the details have %d bytes; at most %d: save an artifact and keep its URI", len(b), protocol.MaxCheckpoint)
+		}
+	}
+	if t.run != nil {
+		t.run.reporter.beats(b)
+	}
+	return nil
+}
+
+// Resume reads into v, which is a pointer, what the last heartbeat of the attempts
+// before this one kept, and reports if there is any.
+func (t *Task) Resume(v any) (bool, error) {
+	if len(t.Checkpoint) == 0 {
+		return false, nil
+	}
+	if err := decode(t.Checkpoint, v); err != nil {
+		return false, fmt.Errorf("read the checkpoint of %s: %w", t.Kind, err)
+	}
+	return true, nil
 }
 
 // Log returns the attempt's logger. Its lines can be read with the task; they

@@ -1143,3 +1143,93 @@ func TestCutNeverHalvesACharacter(t *testing.T) {
 		t.Errorf("got %q", s)
 	}
 }
+
+func TestHeartbeatsAreThrottledAndTheLastArrives(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := lease(1, "it", "null")
+		l.Heartbeat = drover.Duration(30 * time.Second)
+		l.Checkpoint = json.RawMessage(`{"done":41}`)
+		p := newPeer(l)
+		w := New(p, Config{Slots: 1})
+		w.HandleFunc("it", func(_ context.Context, task *Task) (any, error) {
+			var at struct{ Done int }
+			if ok, err := task.Resume(&at); !ok || err != nil || at.Done != 41 {
+				t.Errorf("resumes at %+v, %v, %v", at, ok, err)
+			}
+			if err := task.Heartbeat(math.NaN()); err == nil {
+				t.Error("details that are no JSON are taken")
+			}
+			if err := task.Heartbeat(strings.Repeat("x", protocol.MaxCheckpoint)); err == nil {
+				t.Error("details that are too long are taken")
+			}
+			for i := range 1001 {
+				if err := task.Heartbeat(map[string]int{"done": i}); err != nil {
+					t.Error(err)
+				}
+				rest(10 * time.Millisecond)
+			}
+			if err := task.Heartbeat(nil); err != nil {
+				t.Error(err)
+			}
+			return nil, errors.New("broken off")
+		})
+		r := run1(t, w)
+		rest(12 * time.Second)
+		if n := len(p.beats); n < 9 || n > 12 {
+			t.Errorf("%d heartbeats sent of 1001 in 10 s", n)
+		}
+		if first, last := p.beats[0], p.beats[len(p.beats)-1]; first != `{"done":0}` || last != `{"done":1000}` {
+			t.Errorf("the first kept %s, the last %s", first, last)
+		}
+		if o := p.outcome(t, 1); o.Status != drover.OutcomeFailed {
+			t.Errorf("outcome %+v", o)
+		}
+		r.wait(t)
+	})
+}
+
+func TestAHeartbeatThatIsRefusedIsSentAgainOrEndsTheAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(lease(1, "it", "null"), lease(2, "it", "null"))
+		busy := drover.Errorf(drover.CodeOverloaded, "busy")
+		p.onBeat = func(n int) error {
+			if n == 0 && len(p.refusals) < 2 {
+				p.refusals = append(p.refusals, "busy")
+				return busy
+			}
+			return nil
+		}
+		w := New(p, Config{Slots: 1})
+		first := true
+		w.HandleFunc("it", func(ctx context.Context, task *Task) (any, error) {
+			if !first { // the server has ended it
+				p.mu.Lock()
+				p.onBeat = func(int) error { return drover.Errorf(drover.CodeLeaseLost, "gone") }
+				p.mu.Unlock()
+				if err := task.Heartbeat(1); err != nil {
+					t.Error(err)
+				}
+				<-ctx.Done()
+				if cause := context.Cause(ctx); !errors.Is(cause, ErrLeaseLost) {
+					t.Errorf("ended by %v", cause)
+				}
+				return nil, nil
+			}
+			first = false
+			if err := task.Heartbeat("kept"); err != nil {
+				t.Error(err)
+			}
+			rest(5 * time.Second)
+			return nil, nil
+		})
+		r := run1(t, w)
+		rest(20 * time.Second)
+		if !slices.Equal(p.beats, []string{`"kept"`}) || len(p.refusals) != 2 {
+			t.Errorf("heartbeats %q after %d refusals", p.beats, len(p.refusals))
+		}
+		if n := p.outcomesOf(2); n != 0 {
+			t.Errorf("%d outcomes of an attempt whose lease is lost", n)
+		}
+		r.wait(t)
+	})
+}

@@ -48,6 +48,8 @@ var taskColumns = columns[drover.Task]{
 			{name: "ERROR", text: failureText(t.Error), paint: red},
 			{name: "CREATED", text: p.moment(t.CreatedAt)},
 			{name: "DUE", text: p.moment(t.DueAt)},
+			{name: "CLOSES", text: p.moment(t.ClosesAt)},
+			{name: "HEARTBEAT", text: p.moment(t.HeartbeatAt)},
 			{name: "CLAIMED", text: p.moment(t.ClaimedAt)},
 			{name: "FINISHED", text: p.moment(t.FinishedAt)},
 			{name: "RAN", text: ranFor(p, t)},
@@ -65,7 +67,7 @@ var taskColumns = columns[drover.Task]{
 		for code, d := range t.Waits {
 			waits[code] = length(d.Std())
 		}
-		facts = append(facts, fact{name: "WAITED", text: pairs(waits)}, p.payload("INPUT", t.Input), p.payload("OUTPUT", t.Output))
+		facts = append(facts, fact{name: "WAITED", text: pairs(waits)}, p.payload("INPUT", t.Input), p.payload("CHECKPOINT", t.Checkpoint), p.payload("OUTPUT", t.Output))
 		if t.Error != nil && p.format == "wide" {
 			facts = append(facts, fact{name: "STACK", text: t.Error.Stack})
 		}

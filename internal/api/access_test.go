@@ -89,7 +89,7 @@ func asks(x things, canary string) []asking {
 		"replayTask": protocol.ReplayRequest{}, "openWorker": drover.NewSession{Worker: "w", Queues: []string{"q"}, Slots: 1},
 		"renewWorker": drover.Renewal{Held: []drover.Held{held}}, "acquireLeases": drover.Acquire{Session: x.worker, Max: 1, Number: 9},
 		"settleLeases": protocol.SettleRequest{Session: x.worker, Outcomes: []drover.Outcome{{TaskID: x.task, LeaseVersion: held.LeaseVersion, Status: drover.OutcomeSucceeded}}},
-		"setProgress":  protocol.ProgressRequest{LeaseVersion: held.LeaseVersion, Ratio: 0.5}, "appendLogs": protocol.LogsRequest{LeaseVersion: held.LeaseVersion, Lines: []drover.LogLine{{Text: "x", Level: "info"}}},
+		"setProgress":  protocol.ProgressRequest{LeaseVersion: held.LeaseVersion, Ratio: 0.5}, "sendHeartbeat": protocol.HeartbeatRequest{LeaseVersion: held.LeaseVersion}, "appendLogs": protocol.LogsRequest{LeaseVersion: held.LeaseVersion, Lines: []drover.LogLine{{Text: "x", Level: "info"}}},
 		"putArtifact": []byte("x"), "createToken": protocol.NewToken{Name: "t", Scopes: []string{"jobs:read"}},
 	}
 	queries := map[string]string{

@@ -103,6 +103,8 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 			t.Errorf("renewed = %+v", renewed)
 		}
 		lease := "/v1/leases/" + l.TaskID.String()
+		w.do("POST", lease+"/heartbeat", run, protocol.HeartbeatRequest{LeaseVersion: l.LeaseVersion, Details: json.RawMessage(`{"a": 1}`)}).is(204)
+		w.do("POST", lease+"/heartbeat", run, protocol.HeartbeatRequest{LeaseVersion: l.LeaseVersion}).is(503)
 		w.do("POST", lease+"/progress", run, protocol.ProgressRequest{LeaseVersion: l.LeaseVersion, Ratio: 0.5, Message: "half\x00way"}).is(204)
 		var logged protocol.LogsResponse
 		w.do("POST", lease+"/logs", run, fmt.Sprintf(`{"lease_version":%d,"lines":[{"text":"hello\u0000"},{"text":"x","level":"stderr","at":"2026-01-01T00:00:00Z"}]}`, l.LeaseVersion)).is(200, &logged)

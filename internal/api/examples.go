@@ -90,6 +90,7 @@ var (
 	}}
 	exampleSettled   = protocol.SettleResponse{Results: []protocol.SettleResult{{TaskID: exampleTaskID, Status: drover.RetryWait}}}
 	exampleProgress  = protocol.ProgressRequest{LeaseVersion: 7, Ratio: 0.4, Message: "features: 8 of 20"}
+	exampleHeartbeat = protocol.HeartbeatRequest{LeaseVersion: 7, Details: json.RawMessage(`{"segment":8}`)}
 	exampleLogs      = protocol.LogsRequest{LeaseVersion: 7, Lines: []drover.LogLine{{At: exampleLine.At, Level: "info", Text: "42 frames"}}}
 	exampleNewToken  = protocol.NewToken{Name: "ci", Scopes: []string{"jobs:read", "jobs:write"}}
 	exampleToken     = drover.Token{ID: exampleTokenID, Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes, CreatedAt: exampleTime}

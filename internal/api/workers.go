@@ -125,6 +125,22 @@ func (a *API) setProgress(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
+func (a *API) heartbeat(w http.ResponseWriter, r *request) error {
+	id, err := r.taskID()
+	if err != nil {
+		return err
+	}
+	var in protocol.HeartbeatRequest
+	if err := a.body(w, r, &in); err != nil {
+		return err
+	}
+	if err := a.engine.Heartbeat(r.Context(), r.caller, drover.Held{TaskID: id, LeaseVersion: in.LeaseVersion}, in.Details); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 func (a *API) appendLogs(w http.ResponseWriter, r *request) error {
 	id, err := r.taskID()
 	if err != nil {

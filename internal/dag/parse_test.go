@@ -53,7 +53,7 @@ func TestParseNamesEveryProblemAndItsPlace(t *testing.T) {
 			`3:26 tasks.a.frobnicate: a task has no key "frobnicate"; the keys are run, needs, for_each,`,
 		}},
 		{"keys of one level deeper", "pipeline: p\ndefaults:\n  with: 1\n  retry: {backof: {}, backoff: {initia: 1s}}\ntasks: {a: {run: x, artifact: {kid: x}}}\n", []string{
-			`3:3 defaults.with: defaults has no key "with"; the keys are queue, class, timeout, retry`,
+			`3:3 defaults.with: defaults has no key "with"; the keys are queue, class, timeout, schedule_to_close, heartbeat, retry`,
 			`4:11 defaults.retry.backof: retry has no key "backof"; did you mean "backoff"?`,
 			`4:33 defaults.retry.backoff.initia: backoff has no key "initia"; did you mean "initial"?`,
 			`5:31 tasks.a.artifact: artifact needs the key kind`,
@@ -142,6 +142,10 @@ func TestParseNamesEveryProblemAndItsPlace(t *testing.T) {
 			"4:41 tasks.b.retry.backoff.factor: factor is a number from 1 (no growth) to 1000; this is 1e400",
 			"5:52 tasks.c.retry.backoff.max: max 2s is shorter than initial 10s",
 			"6:38 tasks.d.retry.backoff.max: max 0.5s is shorter than initial 1s",
+		}},
+		{"other times", head + "  a: {run: x, heartbeat: 10ms, schedule_to_close: 5}\n", []string{
+			"3:26 tasks.a.heartbeat: 0.01s is too short for heartbeats; the least is 1s",
+			"3:51 tasks.a.schedule_to_close: 5 has no unit",
 		}},
 		{"rules of a retry", head + "  a: {run: x, retry: {on: 3}}\n  b: {run: x, retry: {on: {timout: {max_attempts: 1}, permanent: {max_attempts: 2}, lease_lost: {}, \"a b\": {}}}}\n  c: {run: x, retry: {on: {exit_75: 1, exit_76: {attempts: 1}, panic: {max_attempts: 0}}}}\n  d: {run: x, retry: {max_attempts: 3, on: {throttled: {max_attempts: 4}, exit_1: {backoff: {max: 10ms}}}}}\n", []string{
 			"3:27 tasks.a.retry.on: on is a mapping from a class or an error's type to what differs",
@@ -481,14 +485,17 @@ func compile(t testing.TB, src string) *Plan {
 func TestRulesOfARetryAreFilledInOneByOne(t *testing.T) {
 	t.Parallel()
 	plan := compile(t, `pipeline: p
-defaults: {retry: {max_attempts: 5, on: {timeout: {max_attempts: 1}, panic: {max_attempts: 2}}}}
+defaults: {schedule_to_close: 2h, retry: {max_attempts: 5, on: {timeout: {max_attempts: 1}, panic: {max_attempts: 2}}}}
 tasks:
   a: {run: x}
-  b: {run: x, retry: {on: {timeout: {max_attempts: 3}, exit_75: {backoff: {initial: 2m}}}}}
+  b: {run: x, schedule_to_close: 1h, heartbeat: 90s, retry: {on: {timeout: {max_attempts: 3}, exit_75: {backoff: {initial: 2m}}}}}
 `)
 	want := map[string]drover.RetryRule{"timeout": {MaxAttempts: 1}, "panic": {MaxAttempts: 2}}
 	if got := plan.Nodes[0].Retry; !reflect.DeepEqual(got.On, want) || got.MaxAttempts != 5 {
 		t.Errorf("a.Retry = %+v", got)
+	}
+	if a, b := plan.Nodes[0], plan.Nodes[1]; a.ScheduleToClose != 2*time.Hour || a.Heartbeat != 0 || b.ScheduleToClose != time.Hour || b.Heartbeat != 90*time.Second {
+		t.Errorf("a = %+v, b = %+v", a, b)
 	}
 	want["timeout"], want["exit_75"] = drover.RetryRule{MaxAttempts: 3}, drover.RetryRule{Initial: drover.Duration(2 * time.Minute)}
 	if got := plan.Nodes[1].Retry; !reflect.DeepEqual(got.On, want) {

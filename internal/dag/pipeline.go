@@ -34,6 +34,8 @@ type preset struct {
 	queue   string
 	class   drover.Class
 	timeout time.Duration
+	closes  time.Duration // schedule_to_close
+	beats   time.Duration // heartbeat
 	retry   drover.Retry
 	maxAt   *value // retry.backoff.max, for a complaint
 	maxPath *path
@@ -124,8 +126,8 @@ type reader struct{ *problems }
 
 var (
 	topKeys      = []string{"pipeline", "description", "input", "defaults", "tasks", "on_failure"}
-	defaultsKeys = []string{"queue", "class", "timeout", "retry"}
-	taskKeys     = []string{"run", "needs", "for_each", "with", "queue", "class", "timeout", "retry", "artifact", "description"}
+	defaultsKeys = []string{"queue", "class", "timeout", "schedule_to_close", "heartbeat", "retry"}
+	taskKeys     = []string{"run", "needs", "for_each", "with", "queue", "class", "timeout", "schedule_to_close", "heartbeat", "retry", "artifact", "description"}
 	retryKeys    = []string{"max_attempts", "backoff", "on"}
 	ruleKeys     = []string{"max_attempts", "backoff"}
 	backoffKeys  = []string{"initial", "factor", "max", "jitter"}
@@ -366,6 +368,12 @@ func (r reader) preset(s *preset, v *value, at *path) {
 			s.class = r.class(v, at)
 		case "timeout":
 			s.timeout = r.duration(v, at).Std()
+		case "schedule_to_close":
+			s.closes = r.duration(v, at).Std()
+		case "heartbeat":
+			if s.beats = r.duration(v, at).Std(); s.beats > 0 && s.beats < time.Second {
+				r.at(v, at, "%s is too short for heartbeats; the least is 1s", drover.Duration(s.beats))
+			}
 		case "retry":
 			r.retry(s, v, at)
 		}
@@ -505,6 +513,8 @@ func (s preset) or(d preset) preset {
 	s.queue = cmp.Or(s.queue, d.queue)
 	s.class = cmp.Or(s.class, d.class)
 	s.timeout = cmp.Or(s.timeout, d.timeout)
+	s.closes = cmp.Or(s.closes, d.closes)
+	s.beats = cmp.Or(s.beats, d.beats)
 	s.retry.MaxAttempts = cmp.Or(s.retry.MaxAttempts, d.retry.MaxAttempts)
 	s.retry.Initial = cmp.Or(s.retry.Initial, d.retry.Initial)
 	s.retry.Factor = cmp.Or(s.retry.Factor, d.retry.Factor)
@@ -611,13 +621,17 @@ func (c *compiler) node(i int32) {
 	retry := fillRetry(s.retry)
 	c.rules(t.name, retry, s.rules)
 	c.plan.Nodes[i] = Node{
-		Name:     t.name,
-		Kind:     t.kind,
-		Queue:    cmp.Or(s.queue, DefaultQueue),
-		Class:    s.class,
-		Mapped:   t.each != nil || t.over.name != "",
-		Over:     -1,
-		Timeout:  cmp.Or(s.timeout, DefaultTimeout),
+		Name:    t.name,
+		Kind:    t.kind,
+		Queue:   cmp.Or(s.queue, DefaultQueue),
+		Class:   s.class,
+		Mapped:  t.each != nil || t.over.name != "",
+		Over:    -1,
+		Timeout: cmp.Or(s.timeout, DefaultTimeout),
+
+		ScheduleToClose: s.closes,
+		Heartbeat:       s.beats,
+
 		Retry:    retry,
 		Artifact: t.artifact,
 		root:     -1,

@@ -52,6 +52,8 @@ type Node struct {
 	// Over is the map this node goes over element by element, or -1.
 	Over    int32
 	Timeout time.Duration
+	// ScheduleToClose bounds all attempts and waits, Heartbeat the silence of one; 0 is no bound.
+	ScheduleToClose, Heartbeat time.Duration
 	// Retry has every field set.
 	Retry drover.Retry
 	// Artifact is the kind declared for what the task makes; may be empty.

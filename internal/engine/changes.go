@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/lifecycle"
@@ -33,6 +34,8 @@ type changes struct {
 	ended    []store.JobFinal // runs that end
 	holds    []store.Hold
 	publish  []store.Publish
+	watches  []store.Watch   // that begin
+	unwatch  []drover.TaskID // tasks whose watch ends
 
 	fresh   []*store.JobLive                // to be inserted
 	loaded  map[drover.JobID]*store.JobLive // locked; to be updated or deleted
@@ -54,6 +57,15 @@ func (x *changes) place(t lifecycle.Task) {
 	x.live = append(x.live, t)
 	if t.Status == drover.Queued {
 		x.queues[t.Queue] = true
+	}
+}
+
+// watch has a task that has become able to run looked at when its time is up.
+func (x *changes) watch(t lifecycle.Task, scheduleToClose time.Duration) {
+	if at := lifecycle.ClosesAt(t, scheduleToClose, x.now); at > 0 {
+		w := watchOf(&t)
+		w.ClosesAt, w.LookAt = at, min(at, x.now.Add(lookEvery))
+		x.watches = append(x.watches, w)
 	}
 }
 
@@ -256,6 +268,12 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	}
 	add(store.InsertJobLive(insert), store.UpdateJobLive(update))
 	add(store.DeleteJobLive(remove)...)
+	slices.SortFunc(x.watches, func(a, b store.Watch) int { return compareIDs(a.Task, b.Task) })
+	slices.SortFunc(x.unwatch, compareIDs)
+	for c := range slices.Chunk(x.watches, rowsAtOnce) {
+		add(store.InsertWatches(c))
+	}
+	add(store.DeleteWatches(x.unwatch))
 	if err := tx.Pipe(ctx, list...); err != nil {
 		return err
 	}
@@ -363,6 +381,9 @@ func encodeFailure(f *drover.Failure) []byte {
 	c := *f
 	c.Message, c.Stack, c.Type = cutAt(c.Message, maxMessage), cutAt(c.Stack, maxStack), cutAt(c.Type, maxName)
 	c.Task = ""
+	if f.Cause != nil { // of a cause only what it says is kept
+		c.Cause = &drover.Failure{Class: f.Cause.Class, Type: cutAt(f.Cause.Type, maxName), Message: cutAt(f.Cause.Message, maxMessage)}
+	}
 	b, err := json.Marshal(c) // invalid UTF-8 is replaced
 	if err != nil {
 		return []byte(`{"class":"permanent","message":"an error that could not be stored"}`)

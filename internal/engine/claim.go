@@ -147,6 +147,7 @@ const maxAnswer = 16 << 20
 type unfit struct {
 	lease   store.Lease
 	failure *drover.Failure
+	closed  bool // its schedule_to_close has passed
 }
 
 // leases makes the leases of claimed tasks, their inputs filled in.
@@ -155,6 +156,11 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 	var broken []unfit
 	scopes := map[drover.JobID]*scope{}
 	edited := map[drover.TaskID][]byte{}
+	ons, watches, err := e.watchClaims(ctx, tx, got)
+	if err != nil {
+		return nil, nil, err
+	}
+	now := e.now()
 	size := 0
 	for i := range got {
 		if i%fillAtOnce == 0 && size <= maxAnswer {
@@ -168,6 +174,14 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 			broken = append(broken, unfit{lease: lease})
 			continue
 		}
+		on, w := ons[i], watches[x.ID]
+		if w.Generation != x.Generation {
+			w = store.Watch{}
+		}
+		if w.ClosesAt > 0 && w.ClosesAt <= now {
+			broken = append(broken, unfit{lease: lease, closed: true})
+			continue
+		}
 		tenant, err := e.tenantNameOf(ctx, tx, x.Tenant)
 		if err != nil {
 			return nil, nil, err
@@ -178,10 +192,13 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 		}
 		l := drover.Lease{TaskID: x.ID, JobID: x.Job, LeaseVersion: x.LeaseVersion, Tenant: tenant, Name: x.Kind, Index: int(x.Index), Kind: x.Kind,
 			Queue: queue, Generation: int(x.Generation), Attempt: int(x.Attempt), Input: x.Input,
-			IdempotencyKey: fmt.Sprintf("%s-%d", x.ID, x.Generation), Traceparent: attemptTrace(x)}
+			IdempotencyKey: fmt.Sprintf("%s-%d", x.ID, x.Generation), Traceparent: attemptTrace(x),
+			MaxAttempts: on.retry.MaxAttempts, Timeout: drover.Duration(on.timeout), Heartbeat: drover.Duration(on.beats), Checkpoint: nilIfEmpty(w.Checkpoint)}
+		if w.ClosesAt > 0 {
+			l.Timeout = min(l.Timeout, drover.Duration(w.ClosesAt.Sub(now)))
+		}
+		size += len(l.Checkpoint)
 		if x.Pipeline == 0 {
-			on := termsOf(x.Policy)
-			l.MaxAttempts, l.Timeout = on.retry.MaxAttempts, drover.Duration(on.timeout)
 			if in := edited[x.ID]; in != nil {
 				l.Input = in
 			}
@@ -195,7 +212,6 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 		}
 		n := &plan.Nodes[x.Node]
 		l.Name, l.Pipeline, l.PipelineVersion = n.Name, plan.Name, int(plan.Version)
-		l.MaxAttempts, l.Timeout = n.Retry.MaxAttempts, drover.Duration(n.Timeout)
 		l.Input, err = edited[x.ID], nil
 		if l.Input == nil {
 			l.Input, err = scopes[x.Job].render(&x.Task, x.Input)
@@ -203,7 +219,7 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 		var refused *drover.Error
 		switch {
 		case errors.As(err, &refused):
-			broken = append(broken, unfit{lease, &drover.Failure{Class: drover.ClassInput, Message: refused.Error()}})
+			broken = append(broken, unfit{lease: lease, failure: &drover.Failure{Class: drover.ClassInput, Message: refused.Error()}})
 			continue
 		case err != nil:
 			return nil, nil, err
@@ -367,4 +383,12 @@ func (s *scope) dag(item json.RawMessage, index int32) dag.Scope {
 		},
 		Len: func(node int32) int { return s.sizes[node] },
 	}
+}
+
+// nilIfEmpty makes JSON that is not there nil.
+func nilIfEmpty(b []byte) json.RawMessage {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
 }

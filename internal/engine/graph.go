@@ -17,7 +17,8 @@ import (
 // locks what ended tasks release, expands maps whose parents have ended, and
 // collects what must be written.
 type graph struct {
-	plan  *compiled
+	plan  *compiled // nil for a Kind job
+	kind  terms     // of a Kind job
 	job   drover.JobID
 	total int32 // tasks the job had when this began
 	grown int32 // tasks that expansions add
@@ -60,6 +61,13 @@ type failedMap struct {
 
 func newGraph(p *compiled, job drover.JobID, total int32) *graph {
 	return &graph{plan: p, job: job, total: total, rows: map[dag.Key]*prow{}, whole: map[int32]bool{}, out: map[dag.Key]json.RawMessage{}}
+}
+
+func (g *graph) terms(node int32) terms {
+	if g.plan == nil {
+		return g.kind
+	}
+	return g.plan.terms(node)
 }
 
 func keyOf(t *lifecycle.Task) dag.Key { return dag.Key{Node: t.Node, Index: t.Index} }
@@ -299,7 +307,9 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 			if r.stored {
 				x.met = append(x.met, r.task)
 			}
-			x.place(lifecycle.Met(r.task, hold, x.now))
+			t := lifecycle.Met(r.task, hold, x.now)
+			x.place(t)
+			x.watch(t, g.terms(t.Node).closes)
 		case r.stored:
 			x.unmet = append(x.unmet, r.task)
 		default:

@@ -27,21 +27,25 @@ var lockOrder = map[string]int{
 
 	"share session": 2, "renew session": 2, "end session": 2, "end expired sessions": 2, "mark session cleared": 2,
 
-	"take running": 3, "take a session's running": 3, "take a job's running": 3,
+	"take running": 3, "take a session's running": 3, "take a job's running": 3, "take watched running": 3,
 
 	"lock pending": 4, "take a job's pending": 4,
 
-	"take a job's ready": 5, "take a job's ready that are not held": 5, "take a job's held": 5, "take ready": 5,
-	"take a job's delayed": 6, "take due": 6,
-	"take a job's queued": 7, "lock a job's queued": 7,
+	"take a job's ready": 5, "take a job's ready that are not held": 5, "take a job's held": 5, "take ready": 5, "take watched ready": 5,
+	"take a job's delayed": 6, "take due": 6, "take watched delayed": 6,
+	"take a job's queued": 7, "lock a job's queued": 7, "take watched queued": 7,
 
 	"lock job_live": 8,
 
 	"insert holds": 9, "share holds": 9, "lock hold": 9, "delete hold": 9, "delete holds": 9,
 
+	"insert watches": 9, "delete watches": 9,
+
 	// A claim never waits (it steps over rows that are locked), but others wait
 	// for it: nothing that waits may follow. By turns on SQLite.
 	"claim": 10, "claim of a tenant": 10, "delete queued": 10,
+
+	"start heartbeats": 11, // waits for a heartbeat at most, and that for nobody
 }
 
 // onlyOn names statements that one database alone has.
@@ -169,6 +173,7 @@ tasks:
 				w.step("admit", w.AdmitOnce)
 				w.step("sweep", w.SweepOnce)
 				w.step("expire", w.ExpireOnce)
+				w.step("watch", w.WatchOnce)
 			}
 		}
 		must := func(_ any, err error) {
@@ -288,6 +293,41 @@ tasks:
 			n.ExpiresAt = w.Now().Add(20 * time.Second)
 			n.DueAt = w.Now().Add(10 * time.Second)
 			act(n, func(drover.JobID, []drover.Lease) {})
+		}
+		// Tasks that are watched: they run out of time where they are, or are silent.
+		w.apply(`pipeline: watched
+defaults: {schedule_to_close: 1m, heartbeat: 5s, retry: {backoff: {initial: 2s}}}
+tasks: {a: {run: k}, b: {run: k}, c: {run: k, needs: [a]}}
+`)
+		kind := drover.NewJob{Kind: "k", ScheduleToClose: drover.Duration(time.Minute), Heartbeat: drover.Duration(5 * time.Second)}
+		for _, n := range []drover.NewJob{kind, {Pipeline: "watched"}} {
+			act(n, func(drover.JobID, []drover.Lease) {})
+			act(n, func(_ drover.JobID, l []drover.Lease) {
+				must(0, w.Heartbeat(ctx, w.c, drover.Held{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion}, json.RawMessage("1")))
+				w.settle(ok(l[0], "1"))
+			})
+			act(n, func(id drover.JobID, l []drover.Lease) { // closed while running, paused, waiting for a retry and queued
+				w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeSnoozed, RetryAfter: drover.Duration(55 * time.Second)})
+				w.clock.add += 58 * time.Second
+				loops()
+			})
+			act(n, func(id drover.JobID, l []drover.Lease) {
+				w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeSnoozed, RetryAfter: drover.Duration(50 * time.Second)})
+				w.clock.add += 70 * time.Second
+				w.step("watch", w.WatchOnce)
+			})
+			act(n, func(id drover.JobID, l []drover.Lease) {
+				w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeReleased})
+				w.step("admit", w.AdmitOnce)
+				w.clock.add += 70 * time.Second
+				w.step("watch", w.WatchOnce)
+			})
+			act(n, func(id drover.JobID, l []drover.Lease) {
+				w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeReleased})
+				must(w.Pause(ctx, w.c, id, engine.Request{}))
+				w.clock.add += 70 * time.Second
+				w.step("watch", w.WatchOnce)
+			})
 		}
 		// A worker of every tenant takes another way.
 		c := w.c

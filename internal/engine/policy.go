@@ -20,6 +20,12 @@ const maxRetryRules = 32
 type policy struct {
 	Retry   *drover.Retry   `json:"retry,omitempty"`
 	Timeout drover.Duration `json:"timeout,omitzero"`
+	Closes  drover.Duration `json:"schedule_to_close,omitzero"`
+	Beats   drover.Duration `json:"heartbeat,omitzero"`
+}
+
+func policyIn(n *drover.NewJob) policy {
+	return policy{n.Retry, n.Timeout, n.ScheduleToClose, n.Heartbeat}
 }
 
 // checkRetry complains about a retry of a request.
@@ -70,7 +76,12 @@ func (p policy) encode() []byte {
 type terms struct {
 	retry   drover.Retry
 	timeout time.Duration
+	closes  time.Duration // schedule_to_close; 0 is no bound
+	beats   time.Duration // heartbeat; 0 is none
 }
+
+// watched says that a task of these terms has a row in task_watches.
+func (on *terms) watched() bool { return on.closes > 0 || on.beats > 0 }
 
 // termsOf reads the policy column of tasks.
 func termsOf(b []byte) terms {
@@ -82,11 +93,11 @@ func termsOf(b []byte) terms {
 	if p.Retry != nil {
 		r = *p.Retry
 	}
-	return terms{retry: lifecycle.Filled(r), timeout: cmp.Or(p.Timeout.Std(), lifecycle.DefaultTimeout)}
+	return terms{retry: lifecycle.Filled(r), timeout: cmp.Or(p.Timeout.Std(), lifecycle.DefaultTimeout), closes: p.Closes.Std(), beats: p.Beats.Std()}
 }
 
 // terms returns what a node's policy says.
 func (p *compiled) terms(node int32) terms {
 	n := &p.Nodes[node]
-	return terms{retry: n.Retry, timeout: n.Timeout}
+	return terms{retry: n.Retry, timeout: n.Timeout, closes: n.ScheduleToClose, beats: n.Heartbeat}
 }

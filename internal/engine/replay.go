@@ -152,6 +152,13 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 	}
 	g := newGraph(plan, job, j.Total)
 	g.trace = head.Trace
+	if plan == nil {
+		policies := map[drover.TaskID][]byte{}
+		if err := tx.Pipe(ctx, store.ReadPolicies([]drover.TaskID{id}, policies)); err != nil {
+			return err
+		}
+		g.kind = termsOf(policies[id])
+	}
 	unmet, err := unmetOf(plan, tasks, back)
 	if err != nil {
 		return err

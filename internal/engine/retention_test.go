@@ -16,7 +16,7 @@ import (
 
 // ofJobs are the tables whose rows belong to jobs or their tasks, and how.
 var ofJobs = map[string]string{"jobs": "id", "job_live": "job_id", "job_final": "job_id", "job_holds": "job_id", "tasks": "job_id", "task_final": "job_id", "attempts": "job_id",
-	"events": "job_id", "logs": "job_id", "artifacts": "job_id", "task_pending": "job_id", "task_queued": "job_id", "task_inputs": "", "log_sizes": "", "job_purges": "job_id"}
+	"events": "job_id", "logs": "job_id", "artifacts": "job_id", "task_pending": "job_id", "task_queued": "job_id", "task_inputs": "", "log_sizes": "", "task_watches": "job_id", "job_purges": "job_id"}
 
 func (w *world) count(sql string) (n int64) {
 	w.t.Helper()
@@ -73,6 +73,9 @@ func TestFinishedJobsLeaveWholly(t *testing.T) {
 				}
 				for _, l := range got {
 					if _, err := w.AppendLogs(t.Context(), w.c, drover.Held{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion}, []drover.LogLine{{Text: "hello"}}); err != nil {
+						t.Fatal(err)
+					}
+					if err := w.beat(l, "1"); err != nil {
 						t.Fatal(err)
 					}
 					if end == "failed" {
@@ -134,7 +137,7 @@ func TestFinishedJobsLeaveWholly(t *testing.T) {
 		if n := w.count("SELECT count(*) FROM tasks WHERE job_id NOT IN (SELECT id FROM jobs)"); n != 0 {
 			t.Errorf("%d tasks have no job", n)
 		}
-		for _, table := range []string{"task_final", "attempts", "log_sizes", "task_inputs"} {
+		for _, table := range []string{"task_final", "attempts", "log_sizes", "task_inputs", "task_watches"} {
 			if n := w.count("SELECT count(*) FROM " + table + " WHERE task_id NOT IN (SELECT id FROM tasks)"); n != 0 {
 				t.Errorf("%d rows of %s have no task", n, table)
 			}

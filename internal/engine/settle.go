@@ -28,16 +28,20 @@ const outcomeCut = "timed_out"
 
 // Types of failures of class timeout that the server ends an attempt or a task with.
 const (
-	typeStartToClose = "start_to_close"
+	typeStartToClose    = "start_to_close"
+	typeScheduleToClose = "schedule_to_close"
+	typeHeartbeat       = "heartbeat"
 )
 
 // report is one attempt's end on its way to be stored.
 type report struct {
 	lease store.Lease
 	drover.Outcome
-	answer *drover.Settled // where the worker waits for it; nil inside the engine
-	task   lifecycle.Task  // the running row, once taken
-	stop   store.Stop      // how far the cancel of its job has come
+	answer *drover.Settled   // where the worker waits for it; nil inside the engine
+	task   lifecycle.Task    // the running row, once taken
+	closed bool              // its schedule_to_close has passed
+	closes lifecycle.Instant // schedule_to_close, once read; 0 is none
+	stop   store.Stop        // how far the cancel of its job has come
 }
 
 // Settle stores a batch of outcomes of many callers in one transaction, each
@@ -243,7 +247,8 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		if !r.task.Solo() {
 			jobs = append(jobs, r.task.Job)
 		}
-		if r.Status == drover.OutcomeFailed || r.Status == outcomeLost || r.Status == outcomeCut {
+		switch r.Status {
+		case drover.OutcomeFailed, drover.OutcomeSnoozed, outcomeLost, outcomeCut:
 			kindTasks = append(kindTasks, r.task.ID)
 		}
 	}
@@ -297,8 +302,19 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 	if err := readStops(ctx, tx, x, reports); err != nil {
 		return err
 	}
-	for _, r := range reports {
-		if err := e.decideOne(ctx, tx, x, r, plans[r.task.Job], policies[r.task.ID]); err != nil {
+	ons := make([]terms, len(reports))
+	for i, r := range reports {
+		if p := plans[r.task.Job]; p != nil {
+			ons[i] = p.terms(r.task.Node)
+		} else {
+			ons[i] = termsOf(policies[r.task.ID])
+		}
+	}
+	if err := readCloses(ctx, tx, reports, ons); err != nil {
+		return err
+	}
+	for i, r := range reports {
+		if err := e.decideOne(ctx, tx, x, r, plans[r.task.Job], ons[i]); err != nil {
 			return err
 		}
 	}
@@ -346,7 +362,7 @@ func readStops(ctx context.Context, tx store.Tx, x *changes, reports []*report) 
 	return nil
 }
 
-func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *report, plan *compiled, kindPolicy []byte) error {
+func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *report, plan *compiled, on terms) error {
 	t := r.task
 	lane, err := e.laneOf(ctx, tx, t.Lane)
 	if err != nil {
@@ -357,9 +373,8 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 		j = x.loaded[t.Job]
 	}
 	name := lane.Kind
-	on := termsOf(kindPolicy)
 	if plan != nil {
-		name, on = plan.Nodes[t.Node].Name, plan.terms(t.Node)
+		name = plan.Nodes[t.Node].Name
 	}
 	how := ending{was: &r.task, outcome: r.Status, failure: r.Error, name: name, stop: r.stop}
 	hold := lifecycle.Hold{Paused: j != nil && j.Paused}
@@ -382,6 +397,11 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 		after = lifecycle.Failed(t, lifecycle.Fault{Class: r.Error.Class, Type: r.Error.Type, After: r.RetryAfter.Std()}, on.retry, e.opts.Jitter(), x.now)
 		how.failure = clamped(r.Error, r.RetryAfter.Std())
 		event = drover.TaskRetryScheduled
+	case r.closed:
+		after = lifecycle.Closed(t, x.now)
+		if how.failure, err = e.outOfTime(ctx, tx, &t, on, nil); err != nil {
+			return err
+		}
 	case r.Status == outcomeCut:
 		after, event = lifecycle.CutOff(t, r.Error.Type, on.retry, e.opts.Jitter(), x.now), drover.TaskRetryScheduled
 	case r.Status == drover.OutcomeSnoozed:
@@ -395,8 +415,17 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 	default: // released, or a cancellation acknowledged that nobody asked for
 		after, event = lifecycle.Released(t, hold, x.now), drover.TaskReleased
 	}
+	if end, closed := lifecycle.Bounded(t, after, r.closes, x.now); closed {
+		after = end
+		if how.failure, err = e.outOfTime(ctx, tx, &t, on, how.failure); err != nil {
+			return err
+		}
+	}
 	if after.Status.Final() {
 		x.end(j, lane.Tenant, after, how)
+		if on.watched() {
+			x.unwatch = append(x.unwatch, t.ID)
+		}
 	} else {
 		x.between(j, after, event, how)
 	}
@@ -468,6 +497,8 @@ func (e *Engine) giveBack(ctx context.Context, list []unfit) {
 			r := &report{lease: u.lease, Outcome: drover.Outcome{Status: drover.OutcomeReleased}}
 			if u.failure != nil {
 				r.Status, r.Error = drover.OutcomeFailed, u.failure
+			} else if u.closed {
+				r.Status, r.closed = outcomeCut, true
 			}
 			reports = append(reports, r)
 		}

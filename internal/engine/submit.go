@@ -279,8 +279,9 @@ func (e *Engine) start(ctx context.Context, tx store.Tx, c Caller, d *draft, x *
 		t.Events = 1
 		x.jobs = append(x.jobs, row)
 		x.tasks = append(x.tasks, store.TaskRow{ID: t.ID, Job: d.ID, Tenant: c.Tenant, Queue: d.queue, Lane: d.lane, Class: d.Class, Kind: d.Kind,
-			Input: d.Input, Policy: policy{d.Retry, d.Timeout}.encode(), Trace: d.trace, CreatedAt: x.now})
+			Input: d.Input, Policy: policyIn(&d.NewJob).encode(), Trace: d.trace, CreatedAt: x.now})
 		x.place(t)
+		x.watch(t, d.ScheduleToClose.Std())
 		x.events = append(x.events, store.EventRow{Job: d.ID, Seq: 1, Type: drover.JobAccepted, At: x.now})
 		return nil
 	}
@@ -340,11 +341,17 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		if d.Timeout < 0 || d.Timeout.Std() > farFuture {
 			say("timeout", "must be positive and at most ten years")
 		}
+		if d.ScheduleToClose < 0 || d.ScheduleToClose.Std() > farFuture {
+			say("schedule_to_close", "must be positive and at most ten years")
+		}
+		if d.Heartbeat != 0 && (d.Heartbeat.Std() < time.Second || d.Heartbeat.Std() > farFuture) {
+			say("heartbeat", "must be at least 1s and at most ten years")
+		}
 	} else {
 		for _, f := range []struct {
 			name string
 			set  bool
-		}{{"queue", d.Queue != ""}, {"retry", d.Retry != nil}, {"timeout", d.Timeout != 0}} {
+		}{{"queue", d.Queue != ""}, {"retry", d.Retry != nil}, {"timeout", d.Timeout != 0}, {"schedule_to_close", d.ScheduleToClose != 0}, {"heartbeat", d.Heartbeat != 0}} {
 			if f.set {
 				say(f.name, "only for a kind; a pipeline declares its own")
 			}
@@ -490,7 +497,7 @@ func fingerprint(n *drover.NewJob) []byte {
 	part(n.Class.String())
 	part(strconv.FormatInt(int64(lifecycle.At(n.DueAt)), 10))
 	part(strconv.FormatInt(int64(lifecycle.At(n.ExpiresAt)), 10))
-	part(string(policy{n.Retry, n.Timeout}.encode()))
+	part(string(policyIn(n).encode()))
 	return h.Sum(nil)[:16]
 }
 

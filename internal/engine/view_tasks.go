@@ -81,7 +81,11 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 	var sessions []int64
 	var leases []store.Lease
 	var running []lifecycle.Task
+	var live []drover.TaskID
 	for i := range list {
+		if list[i].live != nil {
+			live = append(live, list[i].ID)
+		}
 		switch s := &list[i]; {
 		case s.live != nil && s.live.Status == drover.Running:
 			sessions = append(sessions, s.live.Session)
@@ -96,7 +100,8 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 	workers := map[int64]store.WorkerView{}
 	progress := map[drover.TaskID]drover.Progress{}
 	stops := map[drover.TaskID]store.Stop{}
-	if err := tx.Pipe(ctx, store.Workers(sessions, workers), store.ReadProgress(leases, progress), store.ReadStops(running, stops)); err != nil {
+	watches := map[drover.TaskID]store.Watch{}
+	if err := tx.Pipe(ctx, store.Workers(sessions, workers), store.ReadProgress(leases, progress), store.ReadStops(running, stops), store.ReadWatches(live, watches)); err != nil {
 		return nil, err
 	}
 	now := e.now()
@@ -129,6 +134,9 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 			}
 			if c, ok := stops[s.ID]; ok {
 				t.Cancellation = &drover.Cancellation{RequestedAt: c.Requested.Time(), AcknowledgedAt: c.Acknowledged.Time()}
+			}
+			if w := watches[s.ID]; w.Generation == s.live.Generation {
+				t.ClosesAt, t.HeartbeatAt = w.ClosesAt.Time(), w.BeatAt.Time()
 			}
 		} else if s.final != nil {
 			showFinal(t, s.final)
@@ -389,6 +397,12 @@ func (e *Engine) Task(ctx context.Context, c Caller, id drover.TaskID) (out drov
 				return err
 			}
 			out.Output = output
+		} else if !out.HeartbeatAt.IsZero() {
+			watches := map[drover.TaskID]store.Watch{}
+			if err := tx.Pipe(ctx, store.ReadCheckpoints([]drover.TaskID{id}, watches)); err != nil {
+				return err
+			}
+			out.Checkpoint = nilIfEmpty(watches[id].Checkpoint)
 		}
 		return e.fillInput(ctx, tx, &s, input, &out)
 	})

@@ -104,8 +104,8 @@ func newProgram(o Options) *program { return &program{o: o, home: shelter{temp: 
 //	work/       where the program starts; files of the task are in it
 //	artifacts/  what it leaves here is uploaded
 //	tmp/        TMPDIR
-//	input.json  output.json
-type folders struct{ base, work, artifacts, tmp, input, output string }
+//	input.json  output.json  checkpoint
+type folders struct{ base, work, artifacts, tmp, input, output, checkpoint string }
 
 func makeFolders(parent string, input []byte) (f folders, err error) {
 	base, err := os.MkdirTemp(parent, "task-")
@@ -113,7 +113,7 @@ func makeFolders(parent string, input []byte) (f folders, err error) {
 		return f, fmt.Errorf("make the task's folder: %w", err)
 	}
 	in := func(name string) string { return filepath.Join(base, name) }
-	f = folders{base, in("work"), in("artifacts"), in("tmp"), in("input.json"), in("output.json")}
+	f = folders{base, in("work"), in("artifacts"), in("tmp"), in("input.json"), in("output.json"), in("checkpoint")}
 	for _, dir := range []string{f.work, f.artifacts, f.tmp} {
 		err = errors.Join(err, os.Mkdir(dir, 0o700))
 	}
@@ -150,7 +150,13 @@ func (p *program) run(ctx context.Context, t *worker.Task) (any, error) {
 	if err := fetch(ctx, t, f.work, in.Files); err != nil {
 		return nil, err
 	}
-	if err := p.start(ctx, t, &in, f); err != nil {
+	saved, err := newCheckpoint(t, f.checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	err = p.start(ctx, t, &in, f)
+	saved.stop()
+	if err != nil {
 		return nil, err
 	}
 	uris, err := upload(ctx, t, f.artifacts)
@@ -311,6 +317,7 @@ func (p *program) env(t *worker.Task, in *execInput, f folders) []string {
 		"DROVER_TASK_INDEX": strconv.Itoa(t.Index), "DROVER_ATTEMPT": strconv.Itoa(t.Attempt),
 		"DROVER_LEASE_VERSION": strconv.Itoa(int(t.LeaseVersion)), "DROVER_IDEMPOTENCY_KEY": t.IdempotencyKey,
 		"DROVER_INPUT": f.input, "DROVER_OUTPUT": f.output, "DROVER_ARTIFACTS": f.artifacts, "DROVER_WORKDIR": p.o.Workdir,
+		"DROVER_CHECKPOINT": f.checkpoint, "DROVER_HEARTBEAT": strconv.Itoa(int(t.Lease.Heartbeat.Std().Seconds())),
 	})
 	list := make([]string, 0, len(env))
 	for _, k := range slices.Sorted(maps.Keys(env)) {

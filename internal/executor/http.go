@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -51,7 +52,14 @@ type httpOutput struct {
 const maxRedirects = 3
 
 // Headers that belong to the connection, not to the task.
-var ownHeaders = []string{"Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+var ownHeaders = []string{headerCheckpoint, "Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// headerCheckpoint carries a checkpoint: in an answer what the next attempt's
+// request shall have, in a request what the attempt before was answered.
+const (
+	headerCheckpoint = "Drover-Checkpoint"
+	maxHeader        = 4 << 10 // bytes of it
+)
 
 // requester runs http tasks.
 type requester struct {
@@ -211,6 +219,9 @@ func (in *httpInput) request(ctx context.Context, t *worker.Task) (*http.Request
 		}
 		req.Header.Set(canonical, value)
 	}
+	if c := string(t.Checkpoint); c != "" && len(c) <= maxHeader && !strings.ContainsFunc(c, func(r rune) bool { return r < ' ' || r > '~' }) {
+		req.Header.Set(headerCheckpoint, c)
+	}
 	return req, nil
 }
 
@@ -244,11 +255,17 @@ func (r *requester) run(ctx context.Context, t *worker.Task) (any, error) {
 		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		client = &c
 	}
+	defer beat(t)() // the request's own timeout bounds how long the other side may be silent
 	res, err := client.Do(req)
 	if err != nil {
 		return nil, r.failed(ctx, what, in.Timeout, err)
 	}
 	defer res.Body.Close()
+	if c := res.Header.Get(headerCheckpoint); len(c) > 0 && len(c) <= maxHeader && json.Valid([]byte(c)) {
+		if err := t.Heartbeat(json.RawMessage(c)); err != nil {
+			t.Log().Warn("the checkpoint is not kept", "err", err)
+		}
+	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, r.o.MaxOutput+1))
 	if err != nil {
 		return nil, r.failed(ctx, what, in.Timeout, err)
@@ -282,6 +299,29 @@ func (r *requester) run(ctx context.Context, t *worker.Task) (any, error) {
 		out.Body = bytes.TrimSpace(b.Bytes())
 	}
 	return out, nil
+}
+
+// beat sends heartbeats for a task that must, until what it returns is called.
+func beat(t *worker.Task) (stop func()) {
+	every := t.Lease.Heartbeat.Std() / 3
+	if every <= 0 {
+		return func() {}
+	}
+	quit := make(chan struct{})
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			_ = t.Heartbeat(nil) // without details nothing can be wrong
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return func() { close(quit); beating.Wait() }
 }
 
 // failed says what it means that there is no answer.

@@ -35,6 +35,8 @@ type peer struct {
 
 	mu       sync.Mutex
 	lines    []drover.LogLine
+	beats    []string // details of heartbeats
+	onBeat   func(n int) error
 	progress []drover.Progress
 	stored   map[drover.ArtifactID]drover.Artifact
 	content  map[drover.ArtifactID]string
@@ -80,6 +82,18 @@ func (p *peer) SetProgress(_ context.Context, _ drover.Held, g drover.Progress) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.progress = append(p.progress, g)
+	return nil
+}
+
+func (p *peer) Heartbeat(_ context.Context, _ drover.Held, details json.RawMessage) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.onBeat != nil {
+		if err := p.onBeat(len(p.beats)); err != nil {
+			return err
+		}
+	}
+	p.beats = append(p.beats, string(details))
 	return nil
 }
 

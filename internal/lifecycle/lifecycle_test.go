@@ -56,7 +56,7 @@ func statesPage() string {
 		"A job is PENDING until one of its tasks was claimed, then RUNNING, and final in the commit that ends its last task: FAILED when a task ended FAILED or\nDEAD_LETTER, else CANCELLED when one was cancelled, else SUCCEEDED. SKIPPED never fails a job.\n\n```mermaid\nstateDiagram-v2\n")
 	seen := map[string]bool{}
 	for _, tr := range Table() {
-		if tr.Event == EventCancel || tr.Event == EventSkip || tr.Event == EventExpire || tr.Event == EventReplay {
+		if tr.Event == EventCancel || tr.Event == EventSkip || tr.Event == EventExpire || tr.Event == EventClose || tr.Event == EventReplay {
 			continue // from nearly everywhere: the table says it better
 		}
 		for _, f := range tr.From {
@@ -145,6 +145,7 @@ var moves = []move{
 	{EventAck, 1, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Cancelled(t, true, now) }},
 	{EventSkip, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Skipped(t, now) }},
 	{EventExpire, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Expired(t, now) }},
+	{EventClose, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Closed(t, now) }},
 	{EventNoExpand, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return NotExpanded(t, now) }},
 }
 
@@ -160,7 +161,7 @@ func (m move) tried(t Task, h Hold, p drover.Retry, d *draws, now Instant) (afte
 
 // rises tells by how much the move raises the fence of a task that is s.
 func (m move) rises(s drover.Status) int32 {
-	if m.event == EventExpire && s == drover.Running { // ended by force
+	if (m.event == EventExpire || m.event == EventClose) && s == drover.Running { // ended by force
 		return 1
 	}
 	if m.event == EventAck && s != drover.Running {
@@ -575,5 +576,67 @@ func TestAnAttemptIsCutOffOnceItsTimeoutAndTheGraceArePast(t *testing.T) {
 		if got.Status != want || got.LeaseVersion != 5 || got.Attempt != attempt {
 			t.Errorf("attempt %d, cut off: %+v, want %s", attempt, got, want)
 		}
+	}
+}
+
+// TestScheduleToCloseBoundsAllAttempts: whatever happens to a task, no attempt
+// begins after the bound, which is fixed once.
+func TestScheduleToCloseBoundsAllAttempts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		now := Instant(1_000_000)
+		first := now
+		task := Task{Status: drover.Pending, Generation: 1, Lane: 1, Unmet: 1, Since: now}
+		if rapid.Bool().Draw(rt, "starts later") {
+			task.DueAt = now.Add(time.Duration(rapid.Int64Range(1, 1e9).Draw(rt, "in")))
+			first = task.DueAt
+		}
+		bound := time.Duration(rapid.Int64Range(1e6, 1e11).Draw(rt, "schedule_to_close"))
+		task = Met(task, Hold{}, now)
+		closes := ClosesAt(task, bound, now)
+		if closes != first.Add(bound) {
+			rt.Fatalf("able to run from %d on, it closes at %d with a bound of %v", first, closes, bound)
+		}
+		p := Filled(drover.Retry{MaxAttempts: 1000})
+		for !task.Status.Final() {
+			jitter := rapid.Float64Range(0, 0.999).Draw(rt, "jitter")
+			switch task.Status {
+			case drover.Pending, drover.RetryWait:
+				if task.DueAt >= closes && task.Status == drover.RetryWait {
+					rt.Fatalf("it waits until %d, after its end at %d", task.DueAt, closes)
+				}
+				now = task.DueAt
+				task = Due(task, Hold{}, now)
+			case drover.Ready:
+				task = Admitted(task, 1, now)
+			case drover.Queued:
+				task = Claimed(task, 1, 1, now)
+			default:
+				if now = now.Add(time.Duration(rapid.Int64Range(0, 1e10).Draw(rt, "runs"))); now >= closes {
+					lv := task.LeaseVersion
+					if task = Closed(task, now); task.LeaseVersion != lv+1 {
+						rt.Fatal("its worker's lease goes on")
+					}
+					continue
+				}
+				was, closed := task, false
+				switch rapid.IntRange(0, 2).Draw(rt, "end") {
+				case 0:
+					task = Failed(task, Fault{Class: drover.ClassRetryable}, p, jitter, now)
+				case 1:
+					task = Snoozed(task, time.Duration(rapid.Int64Range(0, 1e11).Draw(rt, "snooze")), now)
+				case 2:
+					task = LeaseLost(task, Hold{}, p, jitter, now)
+				}
+				want := task.Status == drover.RetryWait && task.DueAt >= closes
+				after := task
+				if task, closed = Bounded(was, task, closes, now); closed != want || closed && (task.Status != drover.Failed || task.LeaseVersion != after.LeaseVersion) {
+					rt.Fatalf("bounded: %+v, was %+v", task, after)
+				}
+			}
+		}
+	})
+	if got := ClosesAt(Task{}, 0, 5); got != 0 {
+		t.Errorf("without a bound it closes at %d", got)
 	}
 }

@@ -32,6 +32,7 @@ const (
 	EventAck      Event = "cancellation acknowledged or its grace run out"
 	EventSkip     Event = "skipped"
 	EventExpire   Event = "expired"
+	EventClose    Event = "out of time"
 	EventReplay   Event = "replayed"
 )
 
@@ -60,7 +61,7 @@ func Table() []Transition {
 		{EventClaim, s(drover.Queued), s(drover.Running), "a worker took the lease; attempt and lease_version rise by one"},
 		{EventSucceed, s(drover.Running), s(drover.Succeeded), "its worker reported success under the current lease_version"},
 		{EventFail, s(drover.Running), s(drover.RetryWait, drover.Failed, drover.DeadLetter), "FAILED for a permanent error, DEAD_LETTER when the attempts that its class and type have are used up, else RETRY_WAIT with full jitter, or until the time that a throttled answer names"},
-		{EventCut, s(drover.Running), s(drover.RetryWait, drover.DeadLetter), "it ran past its timeout and nobody stopped it; lease_version rises; then as any failure of class timeout"},
+		{EventCut, s(drover.Running), s(drover.RetryWait, drover.DeadLetter), "it ran past its timeout and nobody stopped it, or missed a heartbeat; lease_version rises; then as any failure of class timeout"},
 		{EventSnooze, s(drover.Running), s(drover.RetryWait), "not now; the attempt is given back"},
 		{EventRelease, s(drover.Running), s(drover.Ready), "given back by its worker; the attempt too; lease_version rises"},
 		{EventLose, s(drover.Running), s(drover.Ready, drover.RetryWait, drover.DeadLetter), "its session's lease ran out; lease_version rises; backoff from the second loss, DEAD_LETTER past max_lease_losses"},
@@ -73,6 +74,7 @@ func Table() []Transition {
 		{EventAck, s(drover.Running), s(drover.Cancelled), "its worker stopped, or did not within the grace; lease_version rises when forced"},
 		{EventSkip, waitingStates, s(drover.Skipped), "policy decided that it does not run"},
 		{EventExpire, append(slices.Clone(waitingStates), drover.Running), s(drover.Failed), "expires_at passed; error class expired"},
+		{EventClose, append(slices.Clone(waitingStates), drover.Running), s(drover.Failed), "schedule_to_close passed, or would pass before the next attempt; class timeout, with the last failure as its cause; lease_version rises when a worker had it"},
 		{EventReplay, finalStates, s(drover.Pending, drover.Ready, drover.Queued), "explicit; opens generation + 1, the old record stays"},
 	}
 }

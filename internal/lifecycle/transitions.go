@@ -117,6 +117,35 @@ func CutOff(t Task, typ string, p drover.Retry, jitter float64, now Instant) Tas
 	return t
 }
 
+// ClosesAt returns when schedule_to_close ends a task that has just become able to
+// run for the first time in its generation, or will at its due time. Zero is
+// never. It is asked once: attempts and waits do not put it off.
+func ClosesAt(t Task, scheduleToClose time.Duration, now Instant) Instant {
+	if scheduleToClose <= 0 {
+		return 0
+	}
+	return max(now, t.DueAt).Add(scheduleToClose)
+}
+
+// Closed returns t ended because its schedule_to_close has passed.
+func Closed(t Task, now Instant) Task {
+	if t.Status == drover.Running {
+		t.LeaseVersion++
+	}
+	return must(EventClose, t, drover.Failed, now)
+}
+
+// Bounded holds a decision about the running task t to schedule_to_close: a task
+// that would not start again before closes ends at once, and Bounded says so.
+func Bounded(t, after Task, closes, now Instant) (Task, bool) {
+	if closes == 0 || after.Status != drover.RetryWait || after.DueAt < closes {
+		return after, false
+	}
+	end := must(EventClose, t, drover.Failed, now)
+	end.LeaseVersion, end.Losses = after.LeaseVersion, after.Losses
+	return end, true
+}
+
 // Snoozed returns t waiting for after, its attempt given back.
 func Snoozed(t Task, after time.Duration, now Instant) Task {
 	t = must(EventSnooze, t, drover.RetryWait, now)

@@ -38,6 +38,7 @@ func Loops(e *engine.Engine) []Loop {
 		{Name: "admitter", Step: e.AdmitOnce, Every: 250 * time.Millisecond, Greedy: true},                    // READY to QUEUED
 		{Name: "timer", Step: e.TimersOnce, Every: 200 * time.Millisecond, Greedy: true},                      // due retries, snoozes and start times
 		{Name: "sweeper", Step: e.SweepOnce, Every: 500 * time.Millisecond, Greedy: true},                     // cancelled and paused jobs' rows
+		{Name: "watcher", Step: e.WatchOnce, Every: 500 * time.Millisecond, Greedy: true},                     // out of time, or silent
 		{Name: "expirer", Step: e.ExpireOnce, Every: time.Second, Greedy: true},                               // jobs past their expires_at
 		{Name: "janitor", Step: e.CleanOnce, Every: 30 * time.Second, Greedy: true, Timeout: 5 * time.Minute}, // what nobody needs any more
 		{Name: "purger", Step: e.PurgeOnce, Every: time.Second, Greedy: true, Timeout: 5 * time.Minute},       // finished jobs that were kept long enough
