@@ -13,7 +13,7 @@ GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 # The run whose figures are published.
 CHAOS_FOR  ?= 4m
 
-.PHONY: help build demo test chaos bench upgrade check lint golangci docs docs-check clean
+.PHONY: help build demo test chaos bench sim upgrade check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,11 @@ bench: build ## the figures of docs/performance.md measured anew, on a throw-awa
 upgrade: ## a server of the schema version before beside one of this tree, through a migration under load
 	@tools/needs.sh postgresql
 	@tools/with-postgres.sh tools/upgrade.sh
+
+SEEDS ?= 2000
+BASE  ?= 1
+sim: ## deterministic simulation of the engine; SEEDS=10000 for more of them, BASE=2 for others; figures in build/sim.json
+	go test ./test/sim -count=1 -timeout 60m -v -seeds=$(SEEDS) -base=$(BASE) -figures=$(CURDIR)/build/sim.json
 
 check: ## what is quick to check: formatting, vet, build, docs, go.mod, shell scripts' syntax
 	@tools/check.sh

@@ -1,0 +1,299 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/drover-dev/drover"
+)
+
+// unexpected says that nothing explains why an operation failed as a whole.
+func (g *ghost) unexpected(c *call, err error) bool {
+	if c.hit {
+		return false
+	}
+	var refused *drover.Error
+	if !errors.As(err, &refused) {
+		return true
+	}
+	s := g.sessions[c.session]
+	switch c.kind {
+	case "acquire", "renew":
+		return refused.Code != drover.CodeLeaseLost || s == nil || s.ended == 0 && s.expires > c.s.now().UnixMicro()
+	case "cancel", "pause", "resume", "replay":
+		return refused.Code != drover.CodeInvalidTransition && refused.Code != drover.CodeIdempotencyReused
+	}
+	return true
+}
+
+// answered checks what an operation answers against what was committed.
+func (g *ghost) answered(c *call, err error) {
+	bad := func(invariant, format string, args ...any) { g.fail(c, invariant, format, args...) }
+	g.w.stats.Checks++
+	if err != nil {
+		if c.kind == "renew" && drover.CodeOf(err) == drover.CodeLeaseLost {
+			g.w.stats.LateRenewals++
+		}
+		if c.job != nil && c.job.id != "" && !c.hit && drover.CodeOf(err) == drover.CodeInvalidTransition && g.carried[g.request(c)] {
+			bad("I11", "request %s was carried out, and its repeat is refused: %v", c.job.id, err)
+		}
+		return
+	}
+	switch {
+	case c.kind == "renew":
+		g.renewed(c, bad)
+	case c.submit != nil:
+		g.submitted(c, bad)
+	case c.job != nil:
+		g.acted(c, bad)
+	case c.settle != nil:
+		g.settled(c, bad)
+	}
+	if c.acquire != nil {
+		g.acquired(c, bad)
+	}
+}
+
+func (g *ghost) renewed(c *call, bad func(string, string, ...any)) {
+	s := g.sessions[c.session]
+	if s == nil || s.ended != 0 {
+		bad("I12", "renewed session %d, which has ended", c.session)
+		return
+	}
+	for _, h := range c.renew.renewal.Held {
+		t := g.tasks[h.TaskID]
+		holds := t.row.place == running && t.row.lease == h.LeaseVersion && t.row.session == c.session
+		if lost := slices.Contains(c.renew.answer.Lost, h); lost == holds {
+			bad("I12", "%s lease %d is held %v; the renewal says that it is lost: %v", t, h.LeaseVersion, holds, lost)
+		}
+		if told := slices.Contains(c.renew.answer.Cancelled, h); told != (holds && t.job.cause != 0) {
+			bad("I18", "%s is to be cancelled: %v; its worker is told: %v", t, t.job.cause != 0, told)
+		}
+	}
+}
+
+func (g *ghost) submitted(c *call, bad func(string, string, ...any)) {
+	s := c.submit
+	if len(s.out) != len(s.drafts) {
+		bad("I28", "%d answers for %d jobs", len(s.out), len(s.drafts))
+		return
+	}
+	for i, o := range s.out {
+		d, n := s.drafts[i], &s.jobs[i]
+		known := g.byID[n.ID]
+		if n.ID.IsZero() {
+			known = nil
+		}
+		if known == nil && d.key != "" {
+			known = g.keys[gkey{s.tenant, d.key}]
+		}
+		same := known != nil && known.body == bodyOf(n)
+		switch code := drover.CodeOf(errOf(o)); {
+		case code == drover.CodeValidation: // its times are over
+			wall := drover.ID(n.ID).UnixMilli()*1000 - c.from.UnixMicro()
+			if (n.ExpiresAt.IsZero() || n.ExpiresAt.After(c.s.now())) && (n.ID.IsZero() || max(wall, -wall) < 23*3600e6) {
+				bad("I28", "%s is refused: %v", d, o.Err)
+			}
+		case code == drover.CodeIdempotencyReused:
+			g.w.stats.KeyConflicts++
+			if known == nil || same {
+				bad("I27", "%s is refused as another body: %v", d, o.Err)
+			}
+		case code == drover.CodeOverloaded && c.hit:
+		case o.Err != nil:
+			bad("I28", "%s is refused: %v", d, o.Err)
+		default:
+			j := g.byID[o.JobID]
+			if j == nil {
+				bad("I28", "%s is accepted as %s, which does not exist", d, o.JobID)
+				return
+			}
+			if j.tag != d.tag || j.tenant != s.tenant || j.body != bodyOf(n) {
+				bad("I27", "%s is answered with %s of tenant %d", d, j, j.tenant)
+			}
+			if d.key != "" && g.keys[gkey{s.tenant, d.key}] != j && n.ID.IsZero() {
+				bad("I27", "%s is answered with another job than its key's", d)
+			}
+			if o.Replayed {
+				g.w.stats.KeyRepeats++
+				if d.key == "" && n.ID.IsZero() {
+					bad("I27", "%s has no key and is called a repeat", d)
+				}
+			}
+		}
+	}
+}
+
+func errOf(s drover.Submitted) error {
+	if s.Err == nil {
+		return nil
+	}
+	return s.Err
+}
+
+// request names an action by its request id.
+func (g *ghost) request(c *call) string {
+	return fmt.Sprintf("%d %s %s %s %v", c.job.job.tenant, c.job.id, c.job.what, c.job.job.id, taskOf(c.job.task))
+}
+
+func taskOf(t *gtask) drover.TaskID {
+	if t == nil {
+		return drover.TaskID{}
+	}
+	return t.id
+}
+
+func (g *ghost) acted(c *call, bad func(string, string, ...any)) {
+	j := c.job.job
+	again := c.job.id != "" && g.carried[g.request(c)]
+	if c.job.id != "" {
+		g.carried[g.request(c)] = true
+	}
+	if again {
+		g.w.stats.Repeats++
+		return // whatever came after it
+	}
+	switch c.job.what {
+	case "cancel":
+		if j.cause == 0 && !j.ended {
+			bad("I18", "%s is cancelled by the answer, and not in truth", j)
+		}
+	case "pause":
+		if !j.paused && !j.ended && c.tx == 1 {
+			bad("I18", "%s is paused by the answer, and not in truth", j)
+		}
+	case "resume":
+		if j.paused && c.tx == 1 {
+			bad("I18", "%s is resumed by the answer, and not in truth", j)
+		}
+	}
+}
+
+func (g *ghost) settled(c *call, bad func(string, string, ...any)) {
+	for i, o := range c.settle.outcomes {
+		a := c.settle.result.Settled[i]
+		t := g.tasks[o.TaskID]
+		end := g.ends[gend{o.TaskID, o.LeaseVersion, c.session}]
+		code := drover.Code("")
+		if a.Err != nil {
+			code = a.Err.Code
+		}
+		valid := o.Error == nil || o.Error.Class != "nonsense"
+		switch {
+		case !valid:
+			if code != drover.CodeValidation {
+				bad("I09", "an outcome of class nonsense is answered %q", code)
+			}
+		case end == nil: // it never had the lease, or holds it still
+			if code != drover.CodeLeaseLost {
+				bad("I03", "%s lease %d, which session %d does not hold, is answered %s %q", t, o.LeaseVersion, c.session, a.Status, code)
+			}
+			if t.row.place == running && t.row.lease == o.LeaseVersion && t.row.session == c.session {
+				bad("I03", "the outcome of %s lease %d is refused, and it is held", t, o.LeaseVersion)
+			}
+			g.w.stats.Stale++
+		case end.call == c || end.said == o.Status:
+			if end.call != c {
+				g.w.stats.Repeats++
+			}
+			if a.Err != nil || a.Status != end.status {
+				bad("I11", "%s lease %d, reported %s: it became %s, the answer is %s %q", t, o.LeaseVersion, o.Status, end.status, a.Status, code)
+			}
+		case end.stored == o.Status && a.Err == nil && a.Status == end.status: // given back without its word, which would have been the same
+		default:
+			if code != drover.CodeLeaseLost {
+				bad("I03", "%s lease %d ended by %q; the late %s is answered %s %q", t, o.LeaseVersion, end.stored, o.Status, a.Status, code)
+			}
+			g.w.stats.Stale++
+		}
+	}
+}
+
+func (g *ghost) acquired(c *call, bad func(string, string, ...any)) {
+	if len(c.acquire.leases) > c.acquire.a.Max {
+		bad("I05", "%d leases, at most %d were asked for", len(c.acquire.leases), c.acquire.a.Max)
+	}
+	for _, l := range c.acquire.leases {
+		t := g.tasks[l.TaskID]
+		i := slices.IndexFunc(c.granted, func(x grant) bool { return x.grantKey == grantKey{l.TaskID, l.LeaseVersion} })
+		if t == nil || i < 0 {
+			bad("I05", "the answer has a lease of %s that was not granted", t.nameOf())
+			continue
+		}
+		x := c.granted[i]
+		if c.back[x.grantKey] {
+			bad("I05", "the answer has a lease of %s that was given back", t)
+		}
+		if int32(l.Attempt) != x.attempt || int32(l.Generation) != x.generation || l.MaxAttempts != g.max(t) || l.Index != t.idx || l.JobID != t.job.id {
+			bad("I07", "%s is handed out as attempt %d of %d, generation %d, index %d", t, l.Attempt, l.MaxAttempts, l.Generation, l.Index)
+		}
+		want := ""
+		for gen := x.generation; gen > 1 && want == ""; gen-- {
+			want = string(t.edits[gen])
+		}
+		if want == "" && t.job.shape == nil {
+			want = fmt.Sprintf(`{"tag":%d}`, t.job.tag)
+		}
+		if want != "" && string(l.Input) != want {
+			bad("I53", "%s has the input %s, want %s", t, l.Input, want)
+		}
+	}
+	for _, x := range c.granted {
+		if !c.back[x.grantKey] && !slices.ContainsFunc(c.acquire.leases, func(l drover.Lease) bool { return grantKey{l.TaskID, l.LeaseVersion} == x.grantKey }) && !c.hit {
+			bad("I05", "%s was granted and is neither in the answer nor given back", g.tasks[x.task])
+		}
+	}
+}
+
+// enters checks that no other worker which believes in its lease runs the task.
+func (g *ghost) enters(k *worker, r *attempt, t *gtask) {
+	g.w.stats.Checks++
+	if g.w.struck[ClockStep] || k.until.Before(g.w.clock) {
+		return // the servers' clocks differ by more than a worker's margin; or k has just woken, and is about to notice
+	}
+	for _, o := range g.w.workers {
+		if o.rude || !o.alive || o.paused.After(g.w.clock) {
+			continue
+		}
+		for _, x := range o.runs {
+			if x != r && x.lease.TaskID == t.id && x.lease.Generation == r.lease.Generation && !x.over && x.session == o.session {
+				g.w.violate("I40", "worker %d is given %s lease %d while worker %d runs it under lease %d and its session %d lives on by its clock", k.n, t, r.lease.LeaseVersion, o.n, x.lease.LeaseVersion, o.session)
+			}
+		}
+	}
+}
+
+// accepted notes that a client was told of a job.
+func (g *ghost) accepted(d *draft, id drover.JobID) {
+	j := g.byID[id]
+	if j == nil {
+		g.w.violate("I28", "job %s was accepted and does not exist", id)
+		return
+	}
+	g.known[d.tag] = j
+}
+
+// finish checks the world at its end, and what SQL can check.
+func (w *world) finish(ctx context.Context) {
+	w.tracef("END")
+	for _, j := range w.ghost.jobs {
+		if !j.ended || !j.status.Final() {
+			w.violate("I01", "%s has not ended", j)
+		}
+		w.tracef("%s is %s after %d events", j, j.status, j.events)
+	}
+	for _, j := range w.ghost.known {
+		if !j.ended {
+			w.violate("I01", "%s was accepted and has not ended", j)
+		}
+	}
+	list, err := audit(ctx, w.db.drv)
+	if err != nil {
+		w.violate("AUDIT", "%v", err)
+	}
+	for _, v := range list {
+		w.violate("AUDIT", "%s", v)
+	}
+}

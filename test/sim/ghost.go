@@ -1,0 +1,1215 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/drover-dev/drover"
+)
+
+// ghost knows what must be true. It follows the rows that transactions commit
+// and works out by rules of its own what each may change: from what was asked,
+// from the shapes, and from its own counts of grants, attempts and losses. It
+// never believes an answer of the engine.
+type ghost struct {
+	w        *world
+	jobs     []*gjob
+	byID     map[drover.JobID]*gjob
+	tasks    map[drover.TaskID]*gtask
+	sessions map[int64]*gsession
+	keys     map[gkey]*gjob
+	known    map[int]*gjob // by tag: accepted, and told
+	ends     map[gend]*gended
+	carried  map[string]bool // actions with a request id that were carried out
+	open     int             // jobs that have not ended
+	busy     int             // tasks that are ready, queued or running
+	latest   int64           // time that a server's clock has shown
+}
+
+type gkey struct {
+	tenant int
+	key    string
+}
+
+type gend struct {
+	task    drover.TaskID
+	version int32
+	session int64
+}
+
+// gended is how an attempt ended.
+type gended struct {
+	call   *call
+	said   string // what its worker reported, when that ended it
+	stored string // what its record must say
+	status drover.Status
+}
+
+type gsession struct {
+	tenant  int64
+	expires int64
+	ended   int64
+}
+
+type gjob struct {
+	id       drover.JobID
+	tag      int
+	tenant   int
+	shape    *shape
+	body     string
+	max      int
+	retry    drover.Retry
+	due      int64
+	tasks    []*gtask
+	at       map[[2]int]*gtask
+	events   int64
+	runs     int
+	live     bool // has a row in job_live
+	status   drover.Status
+	paused   bool
+	cause    int64 // of the cancel; 0 is none
+	stopped  int64 // when it began
+	openRows int
+	ended    bool
+	told     bool
+}
+
+func (j *gjob) String() string { return fmt.Sprintf("job %d", j.tag) }
+
+// place is the table a task's row is in.
+type place int
+
+const (
+	nowhere place = iota
+	pending
+	ready
+	queued
+	running
+	delayed
+	final
+)
+
+var placeNames = [...]string{"nowhere", "pending", "ready", "queued", "running", "delayed", "final"}
+
+func (p place) String() string { return placeNames[p] }
+
+var places = map[string]place{"task_pending": pending, "task_ready": ready, "task_queued": queued, "task_running": running, "task_delayed": delayed}
+
+// grow is a task's row.
+type grow struct {
+	place                              place
+	generation, attempt, losses, lease int32
+	lane, unmet                        int32
+	due, session, acquire              int64
+	status                             drover.Status
+}
+
+type gtask struct {
+	id        drover.TaskID
+	job       *gjob
+	node, idx int
+	name      string
+	row       grow // as committed
+	hand      grow // taken in the transaction that is being looked at
+	finals    []grow
+	gone      bool // a map that has expanded
+
+	// The ghost's own counts.
+	generation, attempt, losses, fence int32
+	due                                int64 // not before
+	edited                             json.RawMessage
+	edits                              map[int32]json.RawMessage
+}
+
+func (t *gtask) String() string {
+	if t.job.shape == nil {
+		return t.job.String()
+	}
+	return fmt.Sprintf("%s.%s[%d]", t.job, t.name, t.idx)
+}
+
+// succeeded says that the newest generation of t ended well.
+func (t *gtask) succeeded() bool {
+	return t.row.place == final && t.finals[len(t.finals)-1].status == drover.Succeeded
+}
+
+// ever says that some generation did.
+func (t *gtask) ever() bool {
+	return slices.ContainsFunc(t.finals, func(f grow) bool { return f.status == drover.Succeeded })
+}
+
+func newGhost(w *world) *ghost {
+	return &ghost{w: w, byID: map[drover.JobID]*gjob{}, tasks: map[drover.TaskID]*gtask{}, sessions: map[int64]*gsession{}, keys: map[gkey]*gjob{}, known: map[int]*gjob{},
+		ends: map[gend]*gended{}, carried: map[string]bool{}}
+}
+
+// commit is one transaction as the checks see it.
+type commit struct {
+	c        *call
+	from, to int64 // the server's clock: when the operation began, and now
+	moves    []move
+	touched  []*gjob
+	before   map[*gjob]gbefore
+	events   map[gevent]int // of tasks
+	wanted   map[gevent]int
+	attempts map[grantKey]row
+	jobEnds  map[*gjob]drover.Status
+	reopened map[*gjob]bool
+	fresh    []*gjob
+	expanded []*gtask
+}
+
+type gbefore struct {
+	cause  int64
+	paused bool
+}
+
+type gevent struct {
+	task drover.TaskID
+	typ  drover.EventType
+}
+
+type move struct {
+	t        *gtask
+	from, to grow
+}
+
+func (g *ghost) fail(c *call, invariant, format string, args ...any) {
+	g.w.violate(invariant, "%s of %s on server %d: %s", c.kind, c.who, c.s.n, fmt.Sprintf(format, args...))
+}
+
+// commit looks at what a transaction changed.
+func (g *ghost) commit(c *call, changes []change) {
+	w := g.w
+	w.stats.Commits++
+	w.stats.Rows += len(changes)
+	if len(changes) == 0 {
+		return
+	}
+	if w.depth > 1 {
+		w.stats.Nested++
+	}
+	m := &commit{c: c, from: c.from.UnixMicro(), to: c.s.now().UnixMicro(), before: map[*gjob]gbefore{}, events: map[gevent]int{}, wanted: map[gevent]int{}, attempts: map[grantKey]row{}, jobEnds: map[*gjob]drover.Status{}, reopened: map[*gjob]bool{}}
+	g.latest = max(g.latest, m.to)
+	for _, ch := range changes {
+		g.apply(m, ch)
+		if w.stop != nil {
+			return
+		}
+	}
+	g.vanished(m)
+	for _, mv := range m.moves {
+		g.moved(m, mv)
+	}
+	g.looseEnds(m)
+	for _, j := range m.touched {
+		g.checkJob(m, j)
+	}
+	for _, j := range m.fresh {
+		g.checkFresh(m, j)
+	}
+}
+
+func (g *ghost) touch(m *commit, j *gjob) {
+	if _, ok := m.before[j]; !ok {
+		m.before[j] = gbefore{j.cause, j.paused}
+		m.touched = append(m.touched, j)
+	}
+}
+
+// apply follows one row.
+func (g *ghost) apply(m *commit, ch change) {
+	c := m.c
+	cols := g.w.db.columns[ch.table]
+	was, is := row{cols, ch.old}, row{cols, ch.new}
+	any := is
+	if ch.new == nil {
+		any = was
+	}
+	insertOnly := func(invariant string) bool {
+		if ch.old != nil {
+			g.fail(c, invariant, "changed a row of %s, which is insert only: %v → %v", ch.table, ch.old, ch.new)
+			return false
+		}
+		return true
+	}
+	switch ch.table {
+	case "jobs":
+		if insertOnly("I54") {
+			g.newJob(m, is)
+		}
+	case "tasks":
+		if insertOnly("I54") {
+			g.newTask(m, is)
+		}
+	case "task_pending", "task_ready", "task_queued", "task_running", "task_delayed":
+		t := g.tasks[any.id("task_id")]
+		if t == nil {
+			g.fail(c, "I13", "a row of %s is of a task that does not exist", ch.table)
+			return
+		}
+		g.touch(m, t.job)
+		r := grow{place: places[ch.table]}
+		read := func(x row) grow {
+			r.generation, r.attempt, r.losses, r.lease, r.lane, r.due = x.i32("generation"), x.i32("attempt"), x.i32("losses"), x.i32("lease_version"), x.i32("lane"), x.num("due_at")
+			switch r.place {
+			case pending:
+				r.unmet = x.i32("unmet")
+			case running:
+				r.session, r.acquire = x.num("session_id"), x.num("acquire_no")
+			case delayed:
+				r.status = drover.Status(x.num("status"))
+			}
+			return r
+		}
+		switch {
+		case ch.new == nil:
+			if t.row.place != r.place {
+				g.fail(c, "I13", "%s left %s, and it stood in %s", t, r.place, t.row.place)
+			}
+			t.hand = read(was)
+			t.row.place = nowhere
+			t.job.openRows--
+			g.count(t.hand.place, -1)
+		case ch.old == nil:
+			from := t.hand
+			if t.row.place != nowhere && t.row.place != final {
+				g.fail(c, "I13", "%s came to %s while it stands in %s", t, r.place, t.row.place)
+			}
+			if from.place == nowhere && t.row.place == final {
+				from = t.row
+			}
+			t.hand = grow{}
+			t.row = read(is)
+			t.job.openRows++
+			g.count(r.place, 1)
+			m.moves = append(m.moves, move{t, from, t.row})
+		default:
+			old := read(was)
+			now := read(is)
+			if now.place == pending {
+				old.unmet = now.unmet
+			}
+			if old != now {
+				g.fail(c, "I08", "%s was changed in place: %+v → %+v", t, old, now)
+			}
+			t.row = now
+		}
+	case "task_final":
+		t := g.tasks[any.id("task_id")]
+		if t == nil {
+			g.fail(c, "I13", "a final row is of a task that does not exist")
+			return
+		}
+		g.touch(m, t.job)
+		if ch.new == nil && t.idx < 0 { // a map that had ended and expands now
+			t.finals = t.finals[:len(t.finals)-1]
+			t.row, t.hand = grow{}, grow{}
+			return
+		}
+		if !insertOnly("I08") {
+			return
+		}
+		r := grow{place: final, generation: is.i32("generation"), attempt: is.i32("attempt"), losses: is.i32("losses"), lease: is.i32("lease_version"), status: drover.Status(is.num("status")), session: is.num("session_id")}
+		from := t.hand
+		switch {
+		case t.row.place == final && t.idx < 0 && c.kind == "replay": // a map that fails to expand once more
+			from = t.row
+		case t.row.place != nowhere:
+			g.fail(c, "I08", "%s ended (%s) while it stands in %s", t, r.status, t.row.place)
+		}
+		t.hand, t.row = grow{}, r
+		t.finals = append(t.finals, r)
+		m.moves = append(m.moves, move{t, from, r})
+	case "attempts":
+		if insertOnly("I09") {
+			m.attempts[grantKey{is.id("task_id"), is.i32("lease_version")}] = is
+		}
+	case "events":
+		if insertOnly("I23") {
+			g.event(m, is)
+		}
+	case "job_live":
+		j := g.byID[any.id("job_id")]
+		if j == nil {
+			g.fail(c, "I13", "a row of job_live is of no job")
+			return
+		}
+		g.touch(m, j)
+		j.live = ch.new != nil
+	case "job_final":
+		if j := g.byID[any.id("job_id")]; insertOnly("I08") && j != nil {
+			g.touch(m, j)
+			j.runs++
+			j.status = drover.Status(is.num("status"))
+			m.jobEnds[j] = j.status
+			if int(is.num("run")) != j.runs {
+				g.fail(c, "I13", "%s ended in run %d; it has ended %d times", j, is.num("run"), j.runs)
+			}
+		}
+	case "job_holds":
+		g.hold(m, ch, was, is)
+	case "sessions":
+		g.session(m, ch, was, is)
+	case "idempotency":
+		switch {
+		case ch.new == nil && c.kind != "clean":
+			g.fail(c, "I27", "took an idempotency key away")
+		case ch.old != nil && ch.new != nil:
+			g.fail(c, "I27", "changed an idempotency key")
+		}
+	case "operations":
+		if ch.old == nil && c.job != nil {
+			g.carried[g.request(c)] = true
+		}
+	}
+}
+
+func (g *ghost) count(p place, by int) {
+	if p == ready || p == queued || p == running {
+		g.busy += by
+	}
+}
+
+func (g *ghost) newJob(m *commit, r row) {
+	j := &gjob{id: r.id("id"), tag: -1, due: r.num("due_at"), at: map[[2]int]*gtask{}, max: 4, retry: shapeRetry}
+	for i, c := range g.w.db.callers[:2] {
+		if int64(c.Tenant) == r.num("tenant") {
+			j.tenant = i
+		}
+	}
+	if m.c.submit == nil || j.tenant != m.c.submit.tenant {
+		g.fail(m.c, "I17", "made a job that nobody submitted")
+		return
+	}
+	if old := g.byID[j.id]; old != nil {
+		g.fail(m.c, "I27", "made %s twice", old)
+	}
+	g.byID[j.id] = j
+	g.jobs = append(g.jobs, j)
+	g.open++
+	g.touch(m, j)
+	m.fresh = append(m.fresh, j)
+	g.w.stats.Jobs++
+	if r.num("pipeline") != 0 {
+		g.bind(m, j, r.text("input"))
+	}
+}
+
+// bind finds the draft that a job came from, by the tag in its input.
+func (g *ghost) bind(m *commit, j *gjob, input string) {
+	var in struct{ Tag int }
+	if json.Unmarshal([]byte(input), &in) != nil {
+		g.fail(m.c, "I28", "a job has the input %q", input)
+		return
+	}
+	for i, d := range m.c.submit.drafts {
+		if d.tag != in.Tag {
+			continue
+		}
+		j.tag, j.shape, j.body = d.tag, d.shape, bodyOf(&m.c.submit.jobs[i])
+		if d.shape == nil {
+			j.retry = drover.Retry{}
+			if d.retry != nil {
+				j.retry = *d.retry
+				j.max = cmp.Or(d.retry.MaxAttempts, 4)
+			}
+		}
+		if want := m.c.submit.jobs[i].DueAt; !want.IsZero() && want.UnixMicro() != j.due {
+			g.fail(m.c, "I37", "%s is due at %d, not %d", j, j.due, want.UnixMicro())
+		}
+		return
+	}
+	g.fail(m.c, "I28", "made a job of nobody's request: input %q", input)
+}
+
+// bodyOf is what makes two requests ask for the same job.
+func bodyOf(n *drover.NewJob) string {
+	return fmt.Sprint(n.Pipeline, n.Kind, n.Queue, string(n.Input), n.Class, n.DueAt, n.ExpiresAt, n.Retry != nil, n.Retry)
+}
+
+func (g *ghost) newTask(m *commit, r row) {
+	j := g.byID[r.id("job_id")]
+	if j == nil {
+		g.fail(m.c, "I13", "a task of no job")
+		return
+	}
+	if j.tag < 0 {
+		g.bind(m, j, r.text("input"))
+	}
+	t := &gtask{id: r.id("id"), job: j, node: int(r.num("node")), idx: int(r.num("idx")), name: "solo", generation: 1, due: j.due, edits: map[int32]json.RawMessage{}}
+	if j.shape != nil && t.node < len(j.shape.nodes) {
+		t.name = j.shape.nodes[t.node].name
+	}
+	key := [2]int{t.node, t.idx}
+	if j.at[key] != nil {
+		g.fail(m.c, "I17", "made %s twice", t)
+	}
+	j.at[key] = t
+	j.tasks = append(j.tasks, t)
+	g.tasks[t.id] = t
+	g.touch(m, j)
+	g.w.stats.Tasks++
+}
+
+func (g *ghost) event(m *commit, r row) {
+	j := g.byID[r.id("job_id")]
+	if j == nil {
+		g.fail(m.c, "I24", "an event of no job")
+		return
+	}
+	g.touch(m, j)
+	if j.events++; r.num("seq") != j.events {
+		g.fail(m.c, "I23", "%s: event %d after %d", j, r.num("seq"), j.events-1)
+	}
+	typ := drover.EventType(r.text("type"))
+	g.w.tracef("  %s #%d %s %s", j, j.events, typ, g.tasks[r.id("task_id")].nameOf())
+	switch typ {
+	case drover.JobReopened:
+		g.w.stats.Reopened++
+		m.reopened[j] = true
+	case drover.TaskReplayed:
+		if m.c.kind != "replay" || m.c.job.task.id != r.id("task_id") {
+			g.fail(m.c, "I21", "%s: %s of another task", j, typ)
+		}
+	default:
+		if strings.HasPrefix(string(typ), "task.") {
+			m.events[gevent{r.id("task_id"), typ}]++
+		}
+	}
+}
+
+func (t *gtask) nameOf() string {
+	if t == nil {
+		return ""
+	}
+	return t.String()
+}
+
+// The kinds of a hold, and the causes of a cancel.
+const (
+	holdPause, holdCancel, holdResume   = 1, 2, 3
+	causeUser, causeFailFast, causeTime = 1, 2, 3
+)
+
+func (g *ghost) hold(m *commit, ch change, was, is row) {
+	any := is
+	if ch.new == nil {
+		any = was
+	}
+	j := g.byID[any.id("job_id")]
+	if j == nil {
+		g.fail(m.c, "I13", "a hold of no job")
+		return
+	}
+	g.touch(m, j)
+	kind := any.num("kind")
+	switch {
+	case kind == holdCancel && ch.old == nil:
+		j.cause, j.stopped = is.num("cause"), is.num("at")
+		g.w.tracef("  %s is being cancelled, cause %d", j, j.cause)
+		switch j.cause {
+		case causeUser:
+			g.w.stats.Cancels++
+			if m.c.kind != "cancel" || m.c.job.job != j {
+				g.fail(m.c, "I18", "%s is cancelled by nobody", j)
+			}
+		case causeTime:
+			g.w.stats.Expired++
+			if m.c.kind != "expire" {
+				g.fail(m.c, "I18", "%s expired outside its loop", j)
+			}
+		}
+	case kind == holdCancel && ch.new == nil:
+		j.cause = 0
+	case kind == holdPause && ch.old == nil:
+		j.paused = true
+		g.w.stats.Pauses++
+		if m.c.kind != "pause" || m.c.job.job != j {
+			g.fail(m.c, "I18", "%s is paused by nobody", j)
+		}
+	case kind == holdPause && ch.new == nil:
+		if j.paused {
+			g.w.stats.Resumes++
+		}
+		j.paused = false
+	}
+}
+
+func (g *ghost) session(m *commit, ch change, was, is row) {
+	c := m.c
+	id := is.num("id")
+	switch {
+	case ch.new == nil:
+		g.fail(c, "I12", "took a session away")
+	case ch.old == nil:
+		g.sessions[id] = &gsession{tenant: is.num("tenant"), expires: is.num("expires_at")}
+		if c.kind != "open" {
+			g.fail(c, "I12", "made a session")
+		}
+	default:
+		s := g.sessions[id]
+		switch ended, expires := is.num("ended"), is.num("expires_at"); {
+		case ended == s.ended && s.ended == 0 && c.kind == "renew" && c.session == id:
+			if s.expires <= m.from {
+				g.fail(c, "I12", "renewed session %d, which had expired %v ago", id, us(m.from-s.expires))
+			}
+			if expires > m.to+g.w.plan.lease.Microseconds() {
+				g.fail(c, "I12", "session %d lives longer than a lease", id)
+			}
+		case s.ended == 0 && ended == 1 && c.kind == "reap":
+			if s.expires > m.to {
+				g.fail(c, "I06", "ended session %d, which lives for %v more", id, us(s.expires-m.to))
+			}
+			g.w.tracef("  session %d has expired", id)
+		case s.ended == 0 && ended == 1 && c.kind == "close" && c.session == id:
+			g.w.tracef("  session %d is closed", id)
+		case s.ended == 1 && ended == 2 && (c.kind == "reap" || c.kind == "close"):
+			for _, t := range g.tasks {
+				if t.row.place == running && t.row.session == id {
+					g.fail(c, "I33", "session %d is cleared and runs %s", id, t)
+				}
+			}
+		case ended == s.ended && expires == s.expires:
+		default:
+			g.fail(c, "I12", "session %d: ended %d → %d, expires %d → %d", id, s.ended, ended, s.expires, expires)
+		}
+		s.expires, s.ended = is.num("expires_at"), is.num("ended")
+	}
+}
+
+func us(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// moved checks one move of a task: it must be one that the table of states has,
+// of somebody who may make it, and with the counts that the ghost keeps.
+func (g *ghost) moved(m *commit, mv move) {
+	c, t, from, to := m.c, mv.t, mv.from, mv.to
+	j, before := t.job, m.before[t.job]
+	g.w.stats.Checks++
+	g.w.tracef("  %s gen %d lease %d attempt %d: %s → %s %s", t, to.generation, to.lease, to.attempt, from.place, to.place, endName(to))
+	bad := func(invariant, format string, args ...any) {
+		g.fail(c, invariant, "%s from %s to %s: %s", t, from.place, to.place, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case from.place == final: // a replay
+		if c.kind != "replay" || c.job.job != j {
+			bad("I08", "a final task moved without a replay")
+		}
+		if before.cause != 0 {
+			bad("I18", "its job is being cancelled")
+		}
+		t.generation++
+		t.attempt, t.losses, t.due = 0, 0, 0
+		g.w.stats.Replays++
+		if c.job != nil && c.job.task == t && c.job.input != nil {
+			t.edits[t.generation] = c.job.input
+		}
+		if to.place == final {
+			g.cutOff(m, mv, bad)
+			break
+		}
+		g.started(m, mv, bad)
+	case from.place == nowhere:
+		if len(t.finals) > 0 && to.place != final {
+			bad("I08", "it had ended")
+		}
+		if to.place == final {
+			if t.idx >= 0 || to.status != drover.Failed {
+				bad("I09", "it ended before it began")
+			}
+			m.wanted[gevent{t.id, drover.TaskFailed}]++
+			return
+		}
+		if c.kind != "submit" && c.kind != "settle" && c.kind != "replay" {
+			bad("I17", "it was made here")
+		}
+		g.started(m, mv, bad)
+	case to.place == running:
+		g.granted(m, mv, bad)
+	case from.place == running:
+		g.ended(m, mv, bad)
+	case to.place == final:
+		g.cutOff(m, mv, bad)
+	case from.place == pending:
+		g.started(m, mv, bad)
+		g.w.stats.Joins++
+	case from.place == delayed && (to.place == queued || to.place == ready):
+		if c.kind != "timers" {
+			bad("I09", "not by the timers")
+		}
+		if from.due > m.to || t.due > m.to {
+			bad("I37", "it starts %v early", us(max(from.due, t.due)-m.to))
+		}
+		if (to.place == ready) != j.paused {
+			bad("I18", "its job's pause is %v", j.paused)
+		}
+	case from.place == ready && to.place == queued:
+		if j.paused {
+			bad("I18", "its job is paused")
+		}
+		if to.lane == 0 {
+			bad("I09", "in the lane of held tasks")
+		}
+	case from.place == ready && to.place == ready:
+		if !j.paused && j.cause == 0 {
+			bad("I09", "its job is not held")
+		}
+	case from.place == queued && to.place == ready:
+		if !j.paused {
+			bad("I09", "its job is not paused")
+		}
+	default:
+		bad("I09", "there is no such move")
+	}
+	if to.generation != t.generation {
+		bad("I02", "in generation %d, want %d", to.generation, t.generation)
+	}
+	if to.lease != t.fence {
+		bad("I04", "with lease_version %d, want %d", to.lease, t.fence)
+	}
+	if to.attempt != t.attempt {
+		bad("I07", "with attempt %d, want %d", to.attempt, t.attempt)
+	}
+	if to.losses != t.losses {
+		bad("I07", "with %d lost leases, want %d", to.losses, t.losses)
+	}
+}
+
+func endName(r grow) string {
+	if r.place == final {
+		return r.status.String()
+	}
+	return ""
+}
+
+// started checks a task that begins to wait or to stand in line.
+func (g *ghost) started(m *commit, mv move, bad func(string, string, ...any)) {
+	t, to := mv.t, mv.to
+	open := g.unmet(t)
+	switch to.place {
+	case pending:
+		if t.idx >= 0 && open == 0 && !(t.due > m.to && to.unmet == 0) {
+			bad("I15", "every parent has succeeded")
+		}
+	case queued, ready:
+		if open > 0 {
+			bad("I14", "%d parents have not succeeded", open)
+		}
+		if t.due > m.to {
+			bad("I37", "it starts %v early", us(t.due-m.to))
+		}
+		if (to.place == ready) != t.job.paused {
+			bad("I18", "its job's pause is %v", t.job.paused)
+		}
+	case delayed:
+		if open > 0 {
+			bad("I14", "%d parents have not succeeded", open)
+		}
+		if to.due != t.due {
+			bad("I37", "due at %d, want %d", to.due, t.due)
+		}
+	default:
+		bad("I09", "there is no such move")
+	}
+}
+
+// unmet counts the rows that a task waits for and that have not succeeded.
+func (g *ghost) unmet(t *gtask) (n int) {
+	j := t.job
+	if j.shape == nil {
+		return 0
+	}
+	for _, p := range j.shape.nodes[t.node].waits {
+		n += j.openOf(p)
+	}
+	if along := j.shape.nodes[t.node].along; along != "" {
+		p := j.shape.at[along]
+		if t.idx >= 0 {
+			if o := j.at[[2]int{p, t.idx}]; o == nil || !o.succeeded() {
+				n++
+			}
+		} else {
+			n += j.openOf(p)
+		}
+	}
+	return n
+}
+
+// openOf counts the rows of a node that have not succeeded; a map that has not
+// expanded is one.
+func (j *gjob) openOf(node int) (n int) {
+	for _, t := range j.tasks {
+		if t.node == node && !t.gone && !t.succeeded() {
+			n++
+		}
+	}
+	return n
+}
+
+// granted checks a task that a worker is given.
+func (g *ghost) granted(m *commit, mv move, bad func(string, string, ...any)) {
+	c, t, to := m.c, mv.t, mv.to
+	g.w.stats.Grants++
+	t.fence++
+	t.attempt++
+	s := g.sessions[to.session]
+	switch {
+	case mv.from.place != queued:
+		bad("I09", "not from the queue")
+	case c.acquire == nil || to.session != c.session || to.acquire != c.acquire.a.Number:
+		bad("I05", "to session %d, acquire %d, which did not ask", to.session, to.acquire)
+	case s == nil || s.ended != 0 || s.expires <= m.from:
+		bad("I05", "to session %d, which has expired", to.session)
+	case s.tenant != 0 && int32(s.tenant) != g.w.db.callers[t.job.tenant].Tenant:
+		bad("I30", "to a session of another tenant")
+	}
+	if t.job.paused || t.job.cause != 0 {
+		bad("I18", "its job is held: paused %v, cancelled for cause %d", t.job.paused, t.job.cause)
+	}
+	if t.due > g.latest {
+		bad("I37", "%v early", us(t.due-g.latest))
+	}
+	if int(t.attempt) > g.max(t) {
+		bad("I07", "attempt %d of %d", t.attempt, g.max(t))
+	}
+	if t.job.shape != nil {
+		for _, p := range t.job.shape.nodes[t.node].waits {
+			for _, o := range t.job.tasks {
+				if o.node == p && !o.gone && !o.ever() {
+					bad("I14", "%s has not succeeded", o)
+				}
+			}
+		}
+		if along := t.job.shape.nodes[t.node].along; along != "" {
+			if o := t.job.at[[2]int{t.job.shape.at[along], t.idx}]; o == nil || !o.ever() {
+				bad("I14", "%s[%d] has not succeeded", along, t.idx)
+			}
+		}
+	}
+	c.granted = append(c.granted, grant{grantKey{t.id, to.lease}, to.attempt, to.generation})
+}
+
+func (g *ghost) max(t *gtask) int {
+	if t.job.shape != nil {
+		return cmp.Or(t.job.shape.nodes[t.node].max, 4)
+	}
+	return t.job.max
+}
+
+// ceiling is the longest backoff after the nth attempt or loss.
+func (j *gjob) ceiling(n int32) time.Duration {
+	first, factor, most := j.retry.Initial.Std(), j.retry.Factor, j.retry.Max.Std()
+	if first == 0 {
+		first = time.Second
+	}
+	if factor == 0 {
+		factor = 2
+	}
+	if most == 0 {
+		most = max(time.Minute, first)
+	}
+	d := float64(first) * math.Pow(factor, float64(n-1))
+	return min(time.Duration(d), most)
+}
+
+// ended checks the end of an attempt.
+func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
+	c, t, from, to := m.c, mv.t, mv.from, mv.to
+	before := m.before[t.job]
+	key := grantKey{t.id, from.lease}
+	s := g.sessions[from.session]
+	var said *drover.Outcome
+	if c.settle != nil && from.session == c.session {
+		for i, o := range c.settle.outcomes {
+			if o.TaskID == t.id && o.LeaseVersion == from.lease {
+				said = &c.settle.outcomes[i]
+				break
+			}
+		}
+	}
+	word := ""
+	switch {
+	case said != nil:
+		word = said.Status
+	case slices.ContainsFunc(c.granted, func(x grant) bool { return x.grantKey == key }) && from.session == c.session:
+		word = drover.OutcomeReleased
+		if to.place == final && to.status == drover.Failed && before.cause == 0 {
+			word = "input"
+			if !g.missing(t) {
+				bad("I09", "its input can be filled in")
+			}
+		}
+		c.back[key] = true
+	case c.kind == "renew" && c.session == from.session && from.acquire <= c.renew.renewal.Acquired && !slices.Contains(c.renew.renewal.Held, drover.Held{TaskID: t.id, LeaseVersion: from.lease}):
+		word = drover.OutcomeReleased
+		g.w.stats.TakenBack++
+	case c.kind == "close" && c.session == from.session:
+		word = drover.OutcomeReleased
+	case c.kind == "reap" && s != nil && s.ended != 0:
+		word = "lost"
+		g.w.stats.Losses++
+	case before.cause != 0 && t.job.stopped+g.w.plan.grace.Microseconds() < m.to:
+		word = "forced"
+		g.w.stats.Forced++
+	default:
+		bad("I03", "lease %d of session %d was ended by somebody who does not hold it, job cause %d", from.lease, from.session, t.job.cause)
+		return
+	}
+	end := &gended{call: c, status: to.status, stored: word}
+	if to.place == ready {
+		end.status = drover.Ready
+	}
+	if said != nil {
+		end.said = word
+		if word == drover.OutcomeSucceeded && len(said.Output) > 0 && !json.Valid(said.Output) {
+			word = drover.OutcomeFailed
+			end.stored = word
+		}
+	}
+	want, event := to, drover.EventType("")
+	want.place = final
+	failure := drover.ClassPermanent
+	if said != nil && said.Error != nil {
+		failure = said.Error.Class
+	}
+	switch {
+	case word == drover.OutcomeSucceeded:
+		want.status = drover.Succeeded
+		g.w.stats.Successes++
+	case before.cause != 0:
+		want.status = drover.Cancelled
+		if before.cause == causeTime {
+			want.status = drover.Failed
+			t.fence++
+		} else if word == "lost" || word == "forced" {
+			t.fence++
+		}
+		if word != drover.OutcomeFailed {
+			end.stored = "cancelled"
+		}
+	case word == "input" || word == drover.OutcomeFailed && failure == drover.ClassPermanent:
+		want.status = drover.Failed
+	case word == drover.OutcomeFailed && int(t.attempt) >= g.max(t):
+		want.status = drover.DeadLetter
+	case word == drover.OutcomeFailed:
+		want.place, want.status, event = delayed, drover.RetryWait, drover.TaskRetryScheduled
+		least, most := int64(0), t.job.ceiling(t.attempt).Microseconds()
+		if said.RetryAfter > 0 && failure == drover.ClassThrottled {
+			least = said.RetryAfter.Std().Microseconds()
+			most = least
+		}
+		if to.due < m.from+least || to.due > m.to+most {
+			bad("I39", "its next attempt is due in %v; from %v to %v are right", us(to.due-m.to), us(least), us(most))
+		}
+		t.due = to.due
+		g.w.stats.Retries++
+	case word == drover.OutcomeSnoozed:
+		want.place, want.status, event = delayed, drover.RetryWait, drover.TaskSnoozed
+		t.attempt--
+		if after := said.RetryAfter.Std().Microseconds(); to.due < m.from+after || to.due > m.to+after {
+			bad("I39", "snoozed for %v, want %v", us(to.due-m.to), us(after))
+		}
+		t.due = to.due
+		g.w.stats.Snoozes++
+	case word == drover.OutcomeReleased || word == drover.OutcomeCancelled:
+		want.place, want.status, event = ready, 0, drover.TaskReleased
+		t.attempt--
+		t.fence++
+		g.w.stats.Released++
+	case word == "lost":
+		t.losses++
+		t.fence++
+		switch {
+		case t.losses > 5:
+			want.status = drover.DeadLetter
+		case t.losses == 1:
+			want.place, want.status, event = ready, 0, drover.TaskLeaseExpired
+			t.attempt--
+		default:
+			want.place, want.status, event = delayed, drover.RetryWait, drover.TaskLeaseExpired
+			t.attempt--
+			if most := t.job.ceiling(t.losses - 1).Microseconds(); to.due < m.from || to.due > m.to+most {
+				bad("I39", "its next attempt is due in %v, at most %v are right", us(to.due-m.to), us(most))
+			}
+			t.due = to.due
+		}
+	default:
+		bad("I03", "ended by %q", word)
+	}
+	if to.place != want.place || to.status != want.status {
+		bad("I09", "became %s %s; after %q it must be %s %s", to.place, to.status, word, want.place, want.status)
+	}
+	if want.place == ready && (to.lane == 0) != before.paused {
+		bad("I18", "stands in lane %d; its job's pause is %v", to.lane, before.paused)
+	}
+	if want.place == final {
+		event = endEvent[to.status]
+		if to.status == drover.DeadLetter {
+			g.w.stats.DeadLetters++
+		}
+	}
+	m.wanted[gevent{t.id, event}]++
+	g.ends[gend{t.id, from.lease, from.session}] = end
+	// The record of the attempt: none for a success at the first try.
+	a, ok := m.attempts[key]
+	first := to.place == final && to.status == drover.Succeeded && from.attempt == 1 && from.losses == 0
+	switch {
+	case ok == first:
+		bad("I07", "its attempt is recorded %v, at its first try %v", ok, first)
+	case ok && (a.i32("n") != from.attempt || a.i32("generation") != from.generation || a.num("session_id") != from.session || drover.Status(a.num("status")) != end.status):
+		bad("I07", "its attempt is recorded as number %d of generation %d, status %s", a.i32("n"), a.i32("generation"), drover.Status(a.num("status")))
+	}
+	delete(m.attempts, key)
+}
+
+// missing says that the input of a task cannot be filled in.
+func (g *ghost) missing(t *gtask) bool {
+	if t.job.shape == nil {
+		return false
+	}
+	with := t.job.shape.nodes[t.node].with
+	return with != "" && bytes.Contains(output(g.w.plan.seed, t.job.tag, with, 0), []byte(`"w"`))
+}
+
+var endEvent = map[drover.Status]drover.EventType{drover.Succeeded: drover.TaskSucceeded, drover.Failed: drover.TaskFailed, drover.DeadLetter: drover.TaskDeadLettered,
+	drover.Cancelled: drover.TaskCancelled, drover.Skipped: drover.TaskSkipped}
+
+// cutOff checks a task that ended without running.
+func (g *ghost) cutOff(m *commit, mv move, bad func(string, string, ...any)) {
+	t, to := mv.t, mv.to
+	cause := cmp.Or(m.before[t.job].cause, t.job.cause) // the hold goes with the job's last task
+	want := map[int64]drover.Status{causeUser: drover.Cancelled, causeFailFast: drover.Skipped, causeTime: drover.Failed}[cause]
+	if t.idx < 0 && (mv.from.place == pending || mv.from.place == final) && t.job.shape.nodes[t.node].list == "list" && broken(g.w.plan.seed, t.job.tag) && to.status == drover.Failed {
+		want = drover.Failed // a map over no list
+	}
+	if to.status != want {
+		bad("I18", "became %s, want %s", to.status, want)
+	}
+	if to.status == drover.Skipped {
+		g.w.stats.Skipped++
+	}
+	m.wanted[gevent{t.id, endEvent[to.status]}]++
+}
+
+// vanished finds tasks that a transaction left nowhere: maps that expanded, and
+// no others.
+func (g *ghost) vanished(m *commit) {
+	for _, j := range m.touched {
+		for _, t := range j.tasks {
+			if t.row.place != nowhere || t.gone {
+				continue
+			}
+			if t.idx >= 0 || t.hand.place > pending {
+				g.fail(m.c, "I01", "%s stands nowhere", t)
+				continue
+			}
+			t.gone, t.hand = true, grow{}
+			m.expanded = append(m.expanded, t)
+			m.wanted[gevent{t.id, drover.TaskExpanded}]++
+		}
+	}
+}
+
+// looseEnds checks what the transaction left over: events and attempts without a
+// move, moves without an event; and the maps that expanded.
+func (g *ghost) looseEnds(m *commit) {
+	c := m.c
+	for _, t := range m.expanded {
+		g.expanded(m, t)
+	}
+	for e, n := range m.wanted {
+		if m.events[e] != n {
+			g.fail(c, "I21", "%s: %d events %s in its transaction, want %d", g.tasks[e.task].nameOf(), m.events[e], e.typ, n)
+		}
+	}
+	for e, n := range m.events {
+		if m.wanted[e] != n {
+			g.fail(c, "I21", "%s: %d events %s, want %d", g.tasks[e.task].nameOf(), n, e.typ, m.wanted[e])
+		}
+	}
+	for k := range m.attempts {
+		g.fail(c, "I07", "an attempt of %s is recorded, lease %d, that did not end", g.tasks[k.task].nameOf(), k.version)
+	}
+}
+
+// expanded checks the elements that a map was replaced by.
+func (g *ghost) expanded(m *commit, t *gtask) {
+	j := t.job
+	g.w.stats.Expansions++
+	if n := g.unmet(t); n > 0 && j.shape.nodes[t.node].along == "" {
+		g.fail(m.c, "I17", "%s expanded while %d parents have not succeeded", t, n)
+	}
+	want := 0
+	switch list := j.shape.nodes[j.shape.head(t.node)].list; {
+	case list == "input":
+		var in struct{ List []int }
+		_ = json.Unmarshal([]byte(j.input()), &in) // written by a client here
+		want = len(in.List)
+	case list == "list" && broken(g.w.plan.seed, j.tag):
+		g.fail(m.c, "I17", "%s expanded over no list", t)
+	default:
+		want = elements(g.w.plan.seed, j.tag, list)
+	}
+	got := 0
+	for _, o := range j.tasks {
+		if o.node == t.node && o.idx >= 0 {
+			got++
+		}
+	}
+	if got != want {
+		g.fail(m.c, "I17", "%s expanded to %d elements, want %d", t, got, want)
+	}
+}
+
+// input is the part of the body that holds it.
+func (j *gjob) input() string {
+	i, k := strings.Index(j.body, "{"), strings.LastIndex(j.body, "}")
+	return j.body[i : k+1]
+}
+
+// checkJob checks a job whose rows a transaction touched.
+func (g *ghost) checkJob(m *commit, j *gjob) {
+	c := m.c
+	g.w.stats.Checks++
+	status := drover.Succeeded
+	for _, t := range j.tasks {
+		switch {
+		case t.gone:
+		case t.row.place == pending && j.cause == 0: // else it is about to end
+			open := g.unmet(t)
+			if t.row.unmet == 0 || open == 0 {
+				g.fail(c, "I15", "%s still waits: for %d by its row, for %d in truth", t, t.row.unmet, open)
+			}
+			if t.idx >= 0 && int(t.row.unmet) != open {
+				g.fail(c, "I16", "%s waits for %d parents; %d have not succeeded", t, t.row.unmet, open)
+			}
+		case t.row.place == final:
+			switch s := t.row.status; {
+			case s == drover.Failed || s == drover.DeadLetter:
+				status = drover.Failed
+			case s == drover.Cancelled && status != drover.Failed:
+				status = s
+			}
+			ok := 0
+			for _, f := range t.finals {
+				if f.status == drover.Succeeded && f.generation == t.generation {
+					ok++
+				}
+			}
+			if ok > 1 {
+				g.fail(c, "I02", "%s succeeded %d times in generation %d", t, ok, t.generation)
+			}
+		}
+	}
+	ended := j.openRows == 0
+	_, now := m.jobEnds[j]
+	switch {
+	case ended && j.ended && now && !m.reopened[j]:
+		g.fail(c, "I13", "%s ended again", j)
+	case ended && !j.ended && !now:
+		g.fail(c, "I13", "%s has no open task and has not ended", j)
+	case !ended && now:
+		g.fail(c, "I13", "%s ended with %d open tasks", j, j.openRows)
+	case ended && j.status != status:
+		g.fail(c, "I13", "%s is %s, its tasks make %s", j, j.status, status)
+	case ended && (j.live || j.cause != 0 || j.paused):
+		g.fail(c, "I13", "%s has ended: live row %v, cause %d, paused %v", j, j.live, j.cause, j.paused)
+	}
+	if ended != j.ended {
+		if j.ended = ended; ended {
+			g.open--
+		} else {
+			g.open++
+		}
+	}
+}
+
+// checkFresh checks a new job against the keys there are.
+func (g *ghost) checkFresh(m *commit, j *gjob) {
+	s := m.c.submit
+	for _, d := range s.drafts {
+		if d.tag != j.tag {
+			continue
+		}
+		if d.key != "" {
+			k := gkey{j.tenant, d.key}
+			if old := g.keys[k]; old != nil && old != j {
+				g.fail(m.c, "I27", "key %s made %s, and now %s", d.key, old, j)
+			}
+			g.keys[k] = j
+		}
+		break
+	}
+	if !slices.ContainsFunc(s.jobs, func(n drover.NewJob) bool { return n.ID == j.id || n.ID.IsZero() }) {
+		g.fail(m.c, "I27", "%s has an id of its own making", j)
+	}
+	if j.tag >= 0 && j.shape != nil {
+		for i := range j.shape.nodes {
+			if n := len(j.of(i)); n == 0 && !j.shape.nodes[i].mapped() {
+				g.fail(m.c, "I28", "%s has no %s", j, j.shape.nodes[i].name)
+			}
+		}
+	} else if len(j.tasks) != 1 {
+		g.fail(m.c, "I28", "%s has %d tasks", j, len(j.tasks))
+	}
+	if j.events == 0 {
+		g.fail(m.c, "I21", "%s has no event", j)
+	}
+}
+
+func (j *gjob) of(node int) (list []*gtask) {
+	for _, t := range j.tasks {
+		if t.node == node {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// left tells how many jobs have not ended, and when the next delayed task is due.
+func (g *ghost) left() (n int, due time.Time) {
+	if g.open == 0 {
+		return 0, due
+	}
+	first := int64(0)
+	for _, j := range g.jobs {
+		if j.ended {
+			continue
+		}
+		for _, t := range j.tasks {
+			if t.row.place == delayed && (first == 0 || t.row.due < first) {
+				first = t.row.due
+			}
+		}
+	}
+	if first > 0 {
+		due = time.UnixMicro(first).UTC()
+	}
+	return g.open, due
+}
+
+// onlyDelayed says that nothing will happen before something is due.
+func (g *ghost) onlyDelayed() bool { return g.busy == 0 }
+
+func (g *ghost) firstLeft() string {
+	for _, j := range g.jobs {
+		if j.ended {
+			continue
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s, paused %v, cause %d:", j, j.paused, j.cause)
+		for _, t := range j.tasks {
+			if t.row.place != final {
+				fmt.Fprintf(&b, " %s in %s unmet %d due %d;", t, t.row.place, t.row.unmet, t.row.due)
+			}
+		}
+		return b.String()
+	}
+	return ""
+}
