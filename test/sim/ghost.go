@@ -77,7 +77,6 @@ type gjob struct {
 	stopped  int64 // when it began
 	openRows int
 	ended    bool
-	told     bool
 }
 
 func (j *gjob) String() string { return fmt.Sprintf("job %d", j.tag) }
@@ -123,7 +122,6 @@ type gtask struct {
 	// The ghost's own counts.
 	generation, attempt, losses, fence int32
 	due                                int64 // not before
-	edited                             json.RawMessage
 	edits                              map[int32]json.RawMessage
 }
 

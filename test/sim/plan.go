@@ -90,7 +90,6 @@ type draft struct {
 	key     string
 	named   bool // the client makes the job's id
 	list    int  // elements of the input's list
-	solo    int  // kind of behaviour of the one task
 }
 
 func (d *draft) String() string {
@@ -125,15 +124,14 @@ type plan struct {
 	kinds            []Kind
 	actions          []action
 	faults           []fault
-	ageing           bool // at the end, time goes on for eight days
 }
 
 // newPlan draws the world of a seed.
 func newPlan(seed uint64) *plan {
 	s := newSource(seed, 1)
 	p := &plan{seed: seed, lease: s.between(4*time.Second, 8*time.Second), grace: s.between(2*time.Second, 7*time.Second),
-		servers: 1 + s.IntN(3), workers: 2 + s.IntN(4), clients: 2 + s.IntN(2), ageing: s.often(0.1)}
-	p.chaos = p.lease * time.Duration(3+s.IntN(4))
+		servers: 1 + s.IntN(3), workers: 2 + s.IntN(4), clients: 2 + s.IntN(2)}
+	p.chaos = p.lease * time.Duration(4+s.IntN(3))
 	all := make([]Kind, kinds)
 	for i := range all {
 		all[i] = Kind(i)
@@ -195,7 +193,7 @@ func (p *plan) drawFaults(s source) {
 }
 
 func (p *plan) drawActions(s source) {
-	n := 10 + s.IntN(7)
+	n := 12 + s.IntN(6)
 	var tags []*draft
 	for i := range n {
 		a := action{at: time.Duration(s.Int64N(int64(p.chaos) * 8 / 10)), what: "submit", client: s.IntN(p.clients), pick: s.Uint64()}

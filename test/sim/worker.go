@@ -43,7 +43,6 @@ type worker struct {
 type attempt struct {
 	lease     drover.Lease
 	session   drover.SessionID
-	until     time.Time
 	cancelled bool
 	over      bool
 }

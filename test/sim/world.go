@@ -416,5 +416,5 @@ func (w *world) over() bool {
 		}
 	}
 	left, _ := w.ghost.left()
-	return left == 0
+	return left == 0 && w.stats.Operations >= leastOperations // a small world goes on a while
 }
