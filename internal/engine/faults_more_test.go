@@ -222,3 +222,41 @@ func TestARequestHasTheSameFingerprintInEveryVersion(t *testing.T) {
 		}
 	})
 }
+
+// claim-batch-poison: of five tasks that are claimed together one cannot have its
+// input filled in. It fails and says so; the other four run.
+func TestATaskWhoseInputCannotBeFilledInFailsAlone(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: p\ntasks:\n  a: {run: a}\n  b: {run: b, with: {x: \"${{ tasks.a.output.x }}\"}}\n")
+		ids := w.submitMany(5, drover.NewJob{Pipeline: "p"})
+		var outcomes []drover.Outcome
+		for _, l := range w.acquire(5) {
+			out := `{"x": 1}`
+			if l.JobID == ids[2] {
+				out = `{"y": 1}`
+			}
+			outcomes = append(outcomes, ok(l, out))
+		}
+		w.settle(outcomes...)
+		got := w.acquire(5)
+		if len(got) != 4 {
+			t.Fatalf("%d leases, want the four that are whole", len(got))
+		}
+		for _, l := range got {
+			w.settle(ok(l, "1"))
+		}
+		for i, id := range ids {
+			if i != 2 {
+				w.want(id, drover.Succeeded)
+				continue
+			}
+			if j := w.want(id, drover.Failed); j.Error == nil || j.Error.Class != drover.ClassInput || j.Error.Task != "b" || !strings.Contains(j.Error.Message, "x") {
+				t.Errorf("error = %+v", j.Error)
+			}
+		}
+		if l := w.acquire(5); len(l) != 0 {
+			t.Errorf("left: %+v", l)
+		}
+		w.audit()
+	})
+}
