@@ -38,8 +38,8 @@ var faults = []fault{
 
 	{"retry", "backoff-overflow", "delays at attempts up to a million and odd factors: monotone, positive, at the cap", []string{life + "TestBackoffIsMonotoneAndBounded", life + "TestBackoffOfOddPoliciesStaysInRange"}, ""},
 	{"retry", "attempt-bound", "a handler that always fails is entered exactly max_attempts times", []string{eng + "TestAFailingHandlerIsEnteredMaxAttemptsTimes", life + "TestHandlerIsEnteredExactlyMaxAttemptsTimes"}, ""},
-	{"retry", "cause-kept", "errors, then the overall deadline: the end says timed out and carries the last error", []string{eng + "TestTheEndByItsBoundKeepsTheLastError"}, ""},
-	{"retry", "timeout-retried", "a timeout with two retries left: three attempts, and the end says timed out", []string{eng + "TestATimeoutIsTriedAgain"}, ""},
+	{"retry", "cause-kept", "errors, then the overall deadline: the end says timed out and carries the last error", []string{eng + "TestAllAttemptsTogetherAreBoundedByScheduleToClose"}, ""},
+	{"retry", "timeout-retried", "a timeout with two retries left: three attempts, and the end says timed out", []string{eng + "TestTheServerEndsAnAttemptWhoseWorkerIgnoresItsTimeout"}, ""},
 	{"retry", "retry-after-bound", "a handler that always asks for a second more stops at its attempts like any failure", []string{eng + "TestAFailingHandlerIsEnteredMaxAttemptsTimes"}, ""},
 	{"retry", "bad-retry-delay", "a negative or absurd delay is refused or bounded with a message; the task stays usable", []string{eng + "TestAnOddRetryDelayLeavesTheTaskUsable", life + "TestADelayAHandlerAsksForIsBounded"}, ""},
 	{"retry", "retry-keeps-options", "class, labels, trace, tenant and deadline are the same in every attempt", []string{eng + "TestALaterAttemptHasTheOptionsOfTheFirst"}, ""},
@@ -69,7 +69,7 @@ var faults = []fault{
 	{"payload", "bulk-limit", "a batch over the size, or with one invalid item: the answer says which are in", []string{apis + "TestEveryOperationAnswersAsDescribed", apis + "TestBadInputIsRefusedWithPlaceAndRemedy"}, ""},
 
 	{"timer", "timer-earlier", "a timer that is due sooner is added while a later one waits: it fires on time", []string{eng + "TestATimerThatIsDueSoonerIsNotHeldUpByALaterOne"}, ""},
-	{"timer", "timer-reset-by-tick", "something unrelated happens all the time: a limit on silence still ends the attempt", []string{eng + "TestARenewalIsNoHeartbeat"}, ""},
+	{"timer", "timer-reset-by-tick", "something unrelated happens all the time: a limit on silence still ends the attempt", []string{eng + "TestAnAttemptThatMissesItsHeartbeatIsTriedAgain"}, ""},
 	{"timer", "timer-cancel-race", "a timer is due at the moment of a cancel: one outcome", []string{eng + "TestARetryThatIsDueAtACancelIsCancelled", sims}, ""},
 
 	{"upgrade", "id-derivation-change", "an upgrade between two submits of one key: still one job", []string{eng + "TestARequestHasTheSameFingerprintInEveryVersion"}, ""},
