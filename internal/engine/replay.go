@@ -16,8 +16,8 @@ import (
 
 // Replay opens a new generation of a finished task; the old record stays. With
 // it come back the tasks that were cut off when the job failed, so that the job
-// goes on from there, except those below another failed task. A finished job is
-// reopened as its next run.
+// goes on from there, except those below another failed task, and maps over which
+// such a one goes. A finished job is reopened as its next run.
 func (e *Engine) Replay(ctx context.Context, c Caller, id drover.TaskID, r ReplayRequest) (drover.Task, error) {
 	if err := checkRequest(&r.Request); err != nil {
 		return drover.Task{}, err
@@ -142,9 +142,9 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 			return err
 		}
 	}
-	back := []lifecycle.Task{target}
+	back := together(plan, tasks, target)
 	if plan != nil && cut {
-		back = revived(plan, tasks, target)
+		back = revived(plan, tasks, back)
 	}
 	lanes := map[drover.TaskID]int32{}
 	if err := tx.Pipe(ctx, store.TaskLanes(back, lanes)); err != nil {
@@ -203,25 +203,59 @@ func uncount(j *store.JobLive, s drover.Status) {
 	}
 }
 
-// revived returns the target and the tasks that a failure cut off, but for
-// those that stand below a failed task which is not replayed.
-func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target lifecycle.Task) []lifecycle.Task {
+// together returns the target and, of a map that has not expanded, those that go
+// over it element by element: they expand at one moment.
+func together(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target lifecycle.Task) []lifecycle.Task {
+	back := []lifecycle.Task{target}
+	if plan == nil || target.Index != dag.Unexpanded || plan.Nodes[target.Node].Over >= 0 {
+		return back
+	}
+	family := plan.Expand(target.Node, 1).Maps
+	for _, id := range inOrder(tasks) {
+		if t := tasks[id]; t.ID != target.ID && t.Status.Final() && t.Index == dag.Unexpanded && slices.Contains(family, t.Node) {
+			back = append(back, t)
+		}
+	}
+	return back
+}
+
+// revived returns the tasks that come back and those that a failure cut off, but
+// for those that stand below a failed task which is not replayed, and maps over
+// which such a one goes.
+func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []lifecycle.Task) []lifecycle.Task {
+	again := map[drover.TaskID]bool{}
+	for _, t := range back {
+		again[t.ID] = true
+	}
 	blocked := map[int32]bool{}
 	for _, t := range tasks {
-		if t.ID != target.ID && (t.Status == drover.Failed || t.Status == drover.DeadLetter) {
+		if !again[t.ID] && (t.Status == drover.Failed || t.Status == drover.DeadLetter) {
 			for _, d := range plan.Descendants(t.Node) {
 				blocked[d] = true
 			}
 		}
 	}
-	out := []lifecycle.Task{target}
-	for _, t := range tasks {
-		if t.ID != target.ID && (t.Status == drover.Skipped || t.Status == drover.Cancelled) && !blocked[t.Node] {
-			out = append(out, t)
+	for n := -1; n != len(blocked); { // one map that stays behind may keep another
+		n = len(blocked)
+		for _, t := range tasks {
+			if t.Index != dag.Unexpanded || plan.Nodes[t.Node].Over >= 0 || blocked[t.Node] {
+				continue
+			}
+			if slices.ContainsFunc(plan.Expand(t.Node, 1).Maps, func(m int32) bool { return blocked[m] }) {
+				blocked[t.Node] = true
+				for _, d := range plan.Descendants(t.Node) {
+					blocked[d] = true
+				}
+			}
 		}
 	}
-	slices.SortFunc(out, func(a, b lifecycle.Task) int { return compareIDs(a.ID, b.ID) })
-	return out
+	for _, id := range inOrder(tasks) {
+		if t := tasks[id]; !again[id] && (t.Status == drover.Skipped || t.Status == drover.Cancelled) && !blocked[t.Node] {
+			back = append(back, t)
+		}
+	}
+	slices.SortFunc(back, func(a, b lifecycle.Task) int { return compareIDs(a.ID, b.ID) })
+	return back
 }
 
 // inOrder returns the ids of tasks, oldest first: of several reasons to refuse a

@@ -130,3 +130,96 @@ func TestAMapThatWasReplayedIsItsElements(t *testing.T) {
 		})
 	}
 }
+
+// TestMapsOfOneListComeBackTogether: maps that go over each other element by
+// element expand at one moment. A replay does not part them: the first does not
+// come back, and expand, while one that goes over it has to stay behind.
+func TestMapsOfOneListComeBackTogether(t *testing.T) {
+	const src = "pipeline: grow\ntasks:\n  list: {run: k}\n  other: {run: k}\n  one: {run: k, for_each: \"${{ tasks.list.output }}\"}\n  two: {run: k, for_each: one, needs: [other]}\n  end: {run: k, needs: [two, one]}\n"
+	finish := func(t *testing.T, w *world, id drover.JobID) {
+		t.Helper()
+		for range 5 {
+			w.quieten()
+			w.work(func(l drover.Lease) drover.Outcome { return ok(l, "[1, 2]") })
+		}
+		w.want(id, drover.Succeeded)
+		if got, want := w.places(id), 7; len(got) != want {
+			t.Errorf("places = %v, want %d", got, want)
+		}
+		w.audit()
+	}
+	t.Run("the job failed in two places", func(t *testing.T) {
+		each(t, func(t *testing.T, w *world) {
+			w.apply(src)
+			id := w.submit(drover.NewJob{Pipeline: "grow"})
+			l := leasesByName(w.acquire(2))
+			w.settle(failed(l["list"][0], drover.ClassPermanent, "no"), failed(l["other"][0], drover.ClassPermanent, "no"))
+			w.quieten()
+			w.want(id, drover.Failed)
+			if err := w.replay(id, "list", 0); err != nil {
+				t.Fatal(err)
+			}
+			w.work(func(l drover.Lease) drover.Outcome { return ok(l, "[1, 2]") })
+			w.quieten()
+			w.want(id, drover.Failed) // other
+			if err := w.replay(id, "other", 0); err != nil {
+				t.Fatal(err)
+			}
+			finish(t, w, id)
+		})
+	})
+	t.Run("the job was cancelled", func(t *testing.T) {
+		each(t, func(t *testing.T, w *world) {
+			w.apply(src)
+			id := w.submit(drover.NewJob{Pipeline: "grow"})
+			l := leasesByName(w.acquire(2))
+			if _, err := w.Cancel(t.Context(), w.c, id, engine.Request{}); err != nil {
+				t.Fatal(err)
+			}
+			w.settle(ok(l["list"][0], "[1, 2]"), ok(l["other"][0], "1"))
+			w.quieten()
+			w.want(id, drover.Cancelled)
+			if err := w.replay(id, "two", -1); drover.CodeOf(err) != drover.CodeInvalidTransition {
+				t.Errorf("replay of a map whose list is another map's, which is cancelled: %v", err)
+			}
+			if err := w.replay(id, "one", -1); err != nil { // and two with it
+				t.Fatal(err)
+			}
+			w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+			w.quieten()
+			w.want(id, drover.Cancelled) // end
+			if err := w.replay(id, "end", 0); err != nil {
+				t.Fatal(err)
+			}
+			finish(t, w, id)
+		})
+	})
+	t.Run("what the second map waits for is cancelled", func(t *testing.T) {
+		each(t, func(t *testing.T, w *world) {
+			w.apply(src)
+			id := w.submit(drover.NewJob{Pipeline: "grow"})
+			l := leasesByName(w.acquire(2))
+			if _, err := w.Cancel(t.Context(), w.c, id, engine.Request{}); err != nil {
+				t.Fatal(err)
+			}
+			w.settle(ok(l["list"][0], "[1, 2]"), drover.Outcome{TaskID: l["other"][0].TaskID, LeaseVersion: 1, Status: drover.OutcomeCancelled})
+			w.quieten()
+			w.want(id, drover.Cancelled)
+			if err := w.replay(id, "one", -1); drover.CodeOf(err) != drover.CodeInvalidTransition {
+				t.Errorf("replay of a map over which another one goes that cannot come back: %v", err)
+			}
+			for _, x := range []struct {
+				name  string
+				index int
+			}{{"other", 0}, {"one", -1}, {"end", 0}} {
+				if err := w.replay(id, x.name, x.index); err != nil {
+					t.Fatalf("replay %s: %v", x.name, err)
+				}
+				w.quieten()
+				w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+				w.quieten()
+			}
+			finish(t, w, id)
+		})
+	})
+}
