@@ -22,7 +22,7 @@ var (
 	// What makes a job seen leaves first, in one transaction.
 	insertPurges   = driver.New("begin to purge jobs", "job_id uuid, at bigint", "INSERT INTO job_purges (job_id, at) SELECT {job_id}, {at} {from} WHERE true ON CONFLICT DO NOTHING")
 	purgeJobs      = driver.New("purge jobs", "id uuid", "DELETE FROM jobs {using} WHERE id = {id}")
-	purgeArtifacts = driver.New("purge artifacts", "id uuid", "DELETE FROM artifacts {using} WHERE job_id = {id} AND visible = 1")
+	purgeArtifacts = driver.New("purge artifacts", "id uuid", "DELETE FROM artifacts WHERE visible = 1 AND job_id = {pg:ANY(ARRAY(SELECT }{id} {from}{pg:))}")
 
 	// The rest follows in pieces.
 	purging     = driver.New("jobs being purged", "", "SELECT job_id FROM job_purges ORDER BY job_id LIMIT $1 {for update skip locked}")
