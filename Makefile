@@ -66,5 +66,5 @@ docs: ## write the documents that are printed from code anew
 	go test $(DOCS) -update
 	@git --no-pager diff --stat
 
-clean: ## bin/ and build/ (the demo's state is ./.drover; FRESH=1 make demo throws it away)
+clean: ## bin/ and build/ (the demo's state is ./.drover/demo; FRESH=1 make demo throws it away)
 	rm -rf bin build

@@ -2,6 +2,8 @@ module github.com/drover-dev/drover
 
 go 1.26.0
 
+ignore ./mine // what readers of the README write
+
 require (
 	github.com/getkin/kin-openapi v0.153.0
 	github.com/jackc/pgx/v5 v5.13.0

@@ -35,7 +35,7 @@ func (a *app) watchJob(ctx context.Context, c *client.Client, id drover.JobID) e
 		err = a.watchLive(ctx, c, j)
 	}
 	if err != nil {
-		if ctx.Err() != nil {
+		if e := (*exit)(nil); errors.As(context.Cause(ctx), &e) && e.code == exitInterrupted { // a person's Ctrl-C
 			a.note("drover: %s goes on; \"drover job watch %s\" shows it again, \"drover job cancel %s\" ends it", id, id, id)
 		}
 		return err

@@ -130,7 +130,7 @@ func TestReadmeIsFollowed(t *testing.T) {
 
 var (
 	heredoc    = regexp.MustCompile(`(?ms)<<'([A-Z]+)'$.*?^([A-Z]+)$`)
-	background = regexp.MustCompile(`(?m)^.*(bin/drover dev|go run \./[a-z-]+)$`) // runs until it is stopped
+	background = regexp.MustCompile(`(?m)^.*(bin/drover dev|go run \./[a-z/-]+)$`) // runs until it is stopped
 )
 
 func testReadme(t *testing.T, file string) {
@@ -152,7 +152,7 @@ func testReadme(t *testing.T, file string) {
 		if run != "" {
 			lines = strings.Replace(lines, run, "", 1)
 		}
-		if strings.Contains(lines, "sh worker.sh") {
+		if strings.Contains(lines, "sh mine/worker.sh") {
 			started.interrupt() // "stop the Go worker first"
 			started.wait()
 		}
@@ -187,6 +187,25 @@ func testReadme(t *testing.T, file string) {
 	}
 	if want := []string{`SUCCEEDED "HELLO FROM CURL"`, `SUCCEEDED "HELLO"`, `SUCCEEDED {"cards":["Hello, Ada!","Hello, Grace!"]}`}; !slices.Equal(results, want) {
 		t.Errorf("the jobs ended as %q, want %q", results, want)
+	}
+	f.untouched(file)
+}
+
+// untouched reports what a reader who works in a clone has left where git or
+// "go vet ./..." would come upon it.
+func (f *folder) untouched(file string) {
+	f.t.Helper()
+	ignore, err := os.ReadFile(filepath.Join(repo, ".gitignore"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.write(".gitignore", string(ignore))
+	f.sh(file, "git init -q . && rm bin && git add .gitignore go.mod go.sum")
+	if left := f.sh(file, "git status --porcelain | grep -v '^A' || true"); left != "" {
+		f.t.Errorf("%s leaves files that git does not ignore:\n%s", file, left)
+	}
+	if left := f.sh(file, "go list ./... 2>/dev/null"); left != "" {
+		f.t.Errorf("%s leaves packages that ./... finds:\n%s", file, left)
 	}
 }
 
