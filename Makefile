@@ -13,7 +13,7 @@ GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 # The run whose figures are published.
 CHAOS_FOR  ?= 4m
 
-.PHONY: help build demo test chaos bench sim upgrade check lint golangci docs docs-check clean
+.PHONY: help build demo test chaos bench sim mutants upgrade check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,10 @@ SEEDS ?= 2000
 BASE  ?= 1
 sim: ## deterministic simulation of the engine; SEEDS=10000 for more of them, BASE=2 for others; figures in build/sim.json
 	go test ./test/sim -count=1 -timeout 60m -v -seeds=$(SEEDS) -base=$(BASE) -figures=$(CURDIR)/build/sim.json
+
+mutants: ## plant known bugs in a copy of the tree, one at a time, and see that the tests find each
+	@tools/needs.sh postgresql
+	@tools/with-postgres.sh go run ./test/mutants
 
 check: ## what is quick to check: formatting, vet, build, docs, go.mod, shell scripts' syntax
 	@tools/check.sh
