@@ -50,7 +50,7 @@ sim: ## deterministic simulation of the engine; SEEDS=10000 for more of them, BA
 
 mutants: ## plant known bugs in a copy of the tree, one at a time, and see that the tests find each
 	@tools/needs.sh postgresql
-	@tools/with-postgres.sh go run ./test/mutants
+	@tools/with-postgres.sh go run ./test/mutants -figures build/mutants.json
 
 check: ## what is quick to check: formatting, vet, build, docs, go.mod, shell scripts' syntax
 	@tools/check.sh

@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,26 +32,44 @@ type mutant struct {
 	name, killer, what, path string
 }
 
+// figures are what a run leaves for docs/reliability.md.
+type figures struct {
+	Planted       int    `json:"planted"`
+	Killed        int    `json:"killed"`
+	MedianSeeds   int    `json:"median_seeds"`
+	MostSeeds     int    `json:"most_seeds"`
+	MedianSeconds string `json:"median_time"`
+	Mutants       []line `json:"mutants"`
+}
+
+type line struct {
+	Bug      string `json:"bug"`
+	KilledBy string `json:"killed_by"`
+	Effort   string `json:"effort"`
+}
+
 // outcome is what became of a mutant.
 type outcome struct {
 	killed bool
 	seeds  int // until the simulation found it
 	took   time.Duration
 	how    string
+	effort string
 }
 
 func main() {
 	seeds := flag.Int("seeds", 2000, "how many seeds the simulation may take for each")
 	only := flag.String("only", "", "only mutants whose name or killer matches this expression")
 	list := flag.Bool("list", false, "list the mutants and what kills them")
+	file := flag.String("figures", "", "write the figures to this file, as JSON")
 	flag.Parse()
-	if err := run(context.Background(), *seeds, *only, *list); err != nil {
+	if err := run(context.Background(), *seeds, *only, *file, *list); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, seeds int, only string, list bool) error {
+func run(ctx context.Context, seeds int, only, file string, list bool) error {
 	root, err := output(ctx, ".", "git", "rev-parse", "--show-toplevel")
 	if err != nil {
 		return err
@@ -74,6 +93,7 @@ func run(ctx context.Context, seeds int, only string, list bool) error {
 	if err := copyTree(ctx, root, dir); err != nil {
 		return fmt.Errorf("copy the tree: %w", err)
 	}
+	f := figures{Planted: len(all)}
 	var found []int
 	var times []time.Duration
 	killed := 0
@@ -88,6 +108,8 @@ func run(ctx context.Context, seeds int, only string, list bool) error {
 		if o.killed {
 			killed++
 			times = append(times, o.took)
+			how, _, _ := strings.Cut(m.killer, " ")
+			f.Mutants = append(f.Mutants, line{m.what, map[string]string{"sim": "the simulation", "go": "tests on PostgreSQL"}[how], o.effort})
 			if o.seeds > 0 {
 				found = append(found, o.seeds)
 			}
@@ -104,7 +126,28 @@ func run(ctx context.Context, seeds int, only string, list bool) error {
 		fmt.Printf("; median %v", median(times).Round(100*time.Millisecond))
 	}
 	fmt.Println()
+	f.Killed = killed
+	if len(found) > 0 {
+		f.MedianSeeds, f.MostSeeds = median(found), slices.Max(found)
+	}
+	if len(times) > 0 {
+		f.MedianSeconds = median(times).Round(100 * time.Millisecond).String()
+	}
+	if file != "" && len(errs) == 0 {
+		errs = append(errs, save(file, &f))
+	}
 	return errors.Join(errs...)
+}
+
+func save(path string, f *figures) error {
+	b, err := json.MarshalIndent(f, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(path, append(b, '\n'), 0o600)
+	}
+	return err
 }
 
 func median[T cmp.Ordered](list []T) T {
@@ -214,6 +257,7 @@ func simulate(ctx context.Context, dir string, seeds int) (o outcome, err error)
 	o.killed = true
 	o.seeds, err = strconv.Atoi(found[2])
 	o.how = fmt.Sprintf("killed by seed %s, the %dth: %.110s", found[1], o.seeds, found[3])
+	o.effort = fmt.Sprintf("%d seeds", o.seeds)
 	return o, err
 }
 
@@ -238,6 +282,7 @@ func test(ctx context.Context, dir, rest string) (o outcome, err error) {
 			return o, fmt.Errorf("%w: %s", err, tail(out))
 		}
 		o.killed = true
+		o.effort = time.Since(began).Round(100 * time.Millisecond).String()
 		o.how = fmt.Sprintf("killed by %s in %v", strings.Join(f[min(1, len(f)):], ""), time.Since(began).Round(100*time.Millisecond))
 		return o, nil
 	}

@@ -72,7 +72,7 @@ func (c *client) submit(a *action) {
 // job is the body that a draft becomes when it is sent first.
 func (c *client) job(d *draft) drover.NewJob {
 	wall := c.w.now().Add(c.wall)
-	j := drover.NewJob{Kind: d.kind, Queue: d.queue, Class: d.class, Retry: d.retry, IdempotencyKey: d.key, Input: json.RawMessage(fmt.Sprintf(`{"tag":%d}`, d.tag))}
+	j := drover.NewJob{Kind: d.kind, Queue: d.queue, Class: d.class, Retry: d.retry, Timeout: drover.Duration(d.timeout), IdempotencyKey: d.key, Input: json.RawMessage(fmt.Sprintf(`{"tag":%d}`, d.tag))}
 	if d.shape != nil {
 		j.Pipeline = d.shape.name
 		list := make([]int, d.list)

@@ -64,6 +64,7 @@ type gjob struct {
 	shape    *shape
 	body     string
 	max      int
+	timeout  time.Duration
 	retry    drover.Retry
 	due      int64
 	tasks    []*gtask
@@ -105,7 +106,7 @@ type grow struct {
 	place                              place
 	generation, attempt, losses, lease int32
 	lane, unmet                        int32
-	due, session, acquire              int64
+	due, session, acquire, claimed     int64
 	status                             drover.Status
 }
 
@@ -260,7 +261,7 @@ func (g *ghost) apply(m *commit, ch change) {
 			case pending:
 				r.unmet = x.i32("unmet")
 			case running:
-				r.session, r.acquire = x.num("session_id"), x.num("acquire_no")
+				r.session, r.acquire, r.claimed = x.num("session_id"), x.num("acquire_no"), x.num("claimed_at")
 			case delayed:
 				r.status = drover.Status(x.num("status"))
 			}
@@ -413,7 +414,7 @@ func (g *ghost) bind(m *commit, j *gjob, input string) {
 		}
 		j.tag, j.shape, j.body = d.tag, d.shape, bodyOf(&m.c.submit.jobs[i])
 		if d.shape == nil {
-			j.retry = drover.Retry{}
+			j.retry, j.timeout = drover.Retry{}, d.timeout
 			if d.retry != nil {
 				j.retry = *d.retry
 				j.max = cmp.Or(d.retry.MaxAttempts, 4)
@@ -429,7 +430,7 @@ func (g *ghost) bind(m *commit, j *gjob, input string) {
 
 // bodyOf is what makes two requests ask for the same job.
 func bodyOf(n *drover.NewJob) string {
-	return fmt.Sprint(n.Pipeline, n.Kind, n.Queue, string(n.Input), n.Class, n.DueAt, n.ExpiresAt, n.Retry != nil, n.Retry)
+	return fmt.Sprint(n.Pipeline, n.Kind, n.Queue, string(n.Input), n.Timeout, n.Class, n.DueAt, n.ExpiresAt, n.Retry != nil, n.Retry)
 }
 
 func (g *ghost) newTask(m *commit, r row) {
@@ -844,6 +845,9 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 			}
 		}
 		c.back[key] = true
+	case c.kind == "renew" && c.session == from.session && t.job.timeout > 0 && from.claimed+(t.job.timeout+g.w.plan.lease/2).Microseconds() < m.to:
+		word = "cut"
+		g.w.stats.Cut++
 	case c.kind == "renew" && c.session == from.session && from.acquire <= c.renew.renewal.Acquired && !slices.Contains(c.renew.renewal.Held, drover.Held{TaskID: t.id, LeaseVersion: from.lease}):
 		word = drover.OutcomeReleased
 		g.w.stats.TakenBack++
@@ -885,7 +889,7 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 		if before.cause == causeTime {
 			want.status = drover.Failed
 			t.fence++
-		} else if word == "lost" || word == "forced" {
+		} else if word == "lost" || word == "forced" || word == "cut" {
 			t.fence++
 		}
 		if word != drover.OutcomeFailed {
@@ -893,12 +897,18 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 		}
 	case word == "input" || word == drover.OutcomeFailed && failure == drover.ClassPermanent:
 		want.status = drover.Failed
-	case word == drover.OutcomeFailed && int(t.attempt) >= g.max(t):
+	case (word == drover.OutcomeFailed || word == "cut") && int(t.attempt) >= g.max(t):
 		want.status = drover.DeadLetter
-	case word == drover.OutcomeFailed:
+		if word == "cut" {
+			t.fence++
+		}
+	case word == drover.OutcomeFailed || word == "cut":
+		if word == "cut" {
+			t.fence++
+		}
 		want.place, want.status, event = delayed, drover.RetryWait, drover.TaskRetryScheduled
 		least, most := int64(0), t.job.ceiling(t.attempt).Microseconds()
-		if said.RetryAfter > 0 && failure == drover.ClassThrottled {
+		if said != nil && said.RetryAfter > 0 && failure == drover.ClassThrottled {
 			least = said.RetryAfter.Std().Microseconds()
 			most = least
 		}

@@ -88,8 +88,9 @@ type draft struct {
 	due     time.Duration // after it is sent, by the client's clock
 	expires time.Duration
 	key     string
-	named   bool // the client makes the job's id
-	list    int  // elements of the input's list
+	named   bool          // the client makes the job's id
+	list    int           // elements of the input's list
+	timeout time.Duration // of an attempt of the one task
 }
 
 func (d *draft) String() string {
@@ -256,6 +257,9 @@ func (p *plan) drawDraft(s source, tag int) draft {
 	}
 	i := s.IntN(6)
 	d.kind, d.queue = kindOf(i), queueOf(i)
+	if s.often(0.3) {
+		d.timeout = s.between(500*time.Millisecond, 2*time.Second)
+	}
 	if s.often(0.5) {
 		d.retry = &drover.Retry{MaxAttempts: 1 + s.IntN(4), Initial: drover.Duration(s.between(100*time.Millisecond, 2*time.Second)), Factor: pick(s, 0, 1, 2.5), Max: drover.Duration(s.between(2*time.Second, 8*time.Second))}
 	}

@@ -81,7 +81,7 @@ func (s *server) loops(life int) {
 		steps := []struct {
 			name string
 			f    func(context.Context) (int, error)
-		}{{"reap", e.ReapOnce}, {"expire", e.ExpireOnce}, {"sweep", e.SweepOnce}, {"timers", e.TimersOnce}, {"admit", e.AdmitOnce}}
+		}{{"reap", e.ReapOnce}, {"expire", e.ExpireOnce}, {"sweep", e.SweepOnce}, {"timers", e.TimersOnce}, {"watch", e.WatchOnce}, {"admit", e.AdmitOnce}}
 		for i, st := range steps {
 			if s.life != life || s.down {
 				return
@@ -98,6 +98,7 @@ func (s *server) loops(life int) {
 			}
 			if i == 0 && s.w.rand.often(0.02) {
 				s.w.do(&call{kind: "clean", s: s}, func(ctx context.Context) error { _, err := s.e.CleanOnce(ctx); return err })
+				s.reconcile()
 			}
 		}
 	}
@@ -107,6 +108,20 @@ func (s *server) loops(life int) {
 		s.quiet = min(s.quiet*3/2, loopMax)
 	}
 	s.w.after(s.w.rand.between(s.quiet/2, s.quiet), func() { s.loops(life) })
+}
+
+// reconcile looks for rows that do not agree with the records. No fault of this
+// world makes any, so there must be nothing to mend.
+func (s *server) reconcile() {
+	n := 0
+	s.w.do(&call{kind: "reconcile", s: s}, func(ctx context.Context) error {
+		var err error
+		n, err = s.e.ReconcileOnce(ctx)
+		return err
+	})
+	if n > 0 {
+		s.w.violate("I52", "the reconciler on server %d mended %d jobs", s.n, n)
+	}
 }
 
 // call is one operation of the engine and what the checks must know about it.
@@ -185,7 +200,7 @@ type link struct {
 
 // idle are the calls that most often find nothing to do; a fault waits for one
 // that does.
-var idle = map[string]bool{"reap": true, "expire": true, "sweep": true, "timers": true, "admit": true, "clean": true}
+var idle = map[string]bool{"reap": true, "expire": true, "sweep": true, "timers": true, "watch": true, "admit": true, "clean": true, "reconcile": true}
 
 // take disarms the first armed fault of a kind.
 func (s *server) take(k Kind) *fault {

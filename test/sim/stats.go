@@ -31,6 +31,7 @@ type Stats struct {
 	KeyRepeats   int            `json:"idempotent_repeats"`
 	KeyConflicts int            `json:"idempotency_conflicts"`
 	Unknown      int            `json:"unknown_outcomes"`
+	Cut          int            `json:"attempts_cut_off_by_timeout"`
 	Cancels      int            `json:"cancels"`
 	Forced       int            `json:"forced_ends"`
 	Pauses       int            `json:"pauses"`
@@ -53,7 +54,7 @@ func (s *Stats) counters() map[string]int {
 	m := map[string]int{"operations": s.Operations, "commits": s.Commits, "checks": s.Checks, "jobs": s.Jobs, "tasks": s.Tasks, "grants": s.Grants, "losses": s.Losses, "released": s.Released,
 		"leases of lost answers taken back": s.TakenBack, "successes": s.Successes, "retries": s.Retries, "snoozes": s.Snoozes, "dead letters": s.DeadLetters,
 		"stale commits rejected": s.Stale, "late renewals refused": s.LateRenewals, "repeats answered alike": s.Repeats, "idempotent repeats": s.KeyRepeats,
-		"idempotency conflicts": s.KeyConflicts, "unknown outcomes": s.Unknown, "cancels": s.Cancels, "forced ends": s.Forced, "pauses": s.Pauses, "resumes": s.Resumes,
+		"idempotency conflicts": s.KeyConflicts, "unknown outcomes": s.Unknown, "attempts cut off": s.Cut, "cancels": s.Cancels, "forced ends": s.Forced, "pauses": s.Pauses, "resumes": s.Resumes,
 		"replays": s.Replays, "jobs expired": s.Expired, "skipped": s.Skipped, "expansions": s.Expansions, "joins released": s.Joins, "jobs reopened": s.Reopened,
 		"wake-ups lost": s.LostWakeUps, "operations inside others": s.Nested}
 	for k := range kinds {
@@ -72,7 +73,7 @@ func (s *Stats) Add(o *Stats) {
 	for _, p := range []struct{ to, from *int }{{&s.Operations, &o.Operations}, {&s.Commits, &o.Commits}, {&s.Rows, &o.Rows}, {&s.Checks, &o.Checks}, {&s.Jobs, &o.Jobs}, {&s.Tasks, &o.Tasks},
 		{&s.Grants, &o.Grants}, {&s.Losses, &o.Losses}, {&s.Released, &o.Released}, {&s.TakenBack, &o.TakenBack}, {&s.Successes, &o.Successes}, {&s.Retries, &o.Retries},
 		{&s.Snoozes, &o.Snoozes}, {&s.DeadLetters, &o.DeadLetters}, {&s.Stale, &o.Stale}, {&s.LateRenewals, &o.LateRenewals}, {&s.Repeats, &o.Repeats}, {&s.KeyRepeats, &o.KeyRepeats},
-		{&s.KeyConflicts, &o.KeyConflicts}, {&s.Unknown, &o.Unknown}, {&s.Cancels, &o.Cancels}, {&s.Forced, &o.Forced}, {&s.Pauses, &o.Pauses}, {&s.Resumes, &o.Resumes},
+		{&s.KeyConflicts, &o.KeyConflicts}, {&s.Unknown, &o.Unknown}, {&s.Cut, &o.Cut}, {&s.Cancels, &o.Cancels}, {&s.Forced, &o.Forced}, {&s.Pauses, &o.Pauses}, {&s.Resumes, &o.Resumes},
 		{&s.Replays, &o.Replays}, {&s.Expired, &o.Expired}, {&s.Skipped, &o.Skipped}, {&s.Expansions, &o.Expansions}, {&s.Joins, &o.Joins}, {&s.Reopened, &o.Reopened},
 		{&s.LostWakeUps, &o.LostWakeUps}, {&s.Nested, &o.Nested}} {
 		*p.to += *p.from

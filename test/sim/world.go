@@ -363,6 +363,7 @@ func run(ctx context.Context, db *database, seed uint64, o Options) (*Result, er
 	for w.step() && !w.over() {
 	}
 	if w.stop == nil {
+		w.servers[0].reconcile()
 		w.finish(ctx)
 	}
 	w.stats.Seeds = 1
