@@ -40,6 +40,9 @@ type NewJob struct {
 	// Heartbeat is how long an attempt may be silent: without a heartbeat in that
 	// time it is ended and tried again. At least 1 s; zero asks for none.
 	Heartbeat Duration `json:"heartbeat,omitzero"`
+	// Circuit names what the task uses and others too, such as "payment-api": while
+	// that circuit is open none of its tasks starts.
+	Circuit string `json:"circuit,omitempty"`
 }
 
 // Retry says how often and when a task is tried again.

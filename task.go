@@ -47,6 +47,10 @@ type Task struct {
 	Input      json.RawMessage `json:"input,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	Error      *Failure        `json:"error,omitempty"`
+	// Circuit is the one that the task names.
+	Circuit string `json:"circuit,omitempty"`
+	// Blockers are what a task that could run waits for.
+	Blockers []Blocker `json:"blockers,omitempty"`
 	// Waits are seconds waited by reason, in this generation; with the runs they add up to its age.
 	Waits map[string]Duration `json:"waits,omitempty"`
 }

@@ -62,6 +62,41 @@ func (c *Client) Queue(ctx context.Context, name string) (drover.Queue, error) {
 	return get[drover.Queue](ctx, c, "/v1/queues/"+url.PathEscape(name), nil)
 }
 
+// Circuits returns the tenant's circuits.
+func (c *Client) Circuits(ctx context.Context) ([]drover.Circuit, error) {
+	return all[drover.Circuit](ctx, c, "/v1/circuits", url.Values{})
+}
+
+func circuitPath(name string) string { return "/v1/circuits/" + url.PathEscape(name) }
+
+// Circuit returns a circuit.
+func (c *Client) Circuit(ctx context.Context, name string) (drover.Circuit, error) {
+	return get[drover.Circuit](ctx, c, circuitPath(name), nil)
+}
+
+// SetCircuit sets the policy of a circuit; fields that are zero are the defaults.
+func (c *Client) SetCircuit(ctx context.Context, name string, p drover.CircuitPolicy) (drover.Circuit, error) {
+	var out drover.Circuit
+	body, err := encode(p)
+	if err != nil {
+		return out, err
+	}
+	_, err = c.do(ctx, call{method: http.MethodPut, path: circuitPath(name), body: body, media: protocol.MediaJSON, repeat: true}, &out)
+	return out, err
+}
+
+// OpenCircuit lets no task of a circuit start until CloseCircuit.
+func (c *Client) OpenCircuit(ctx context.Context, name, reason string) (drover.Circuit, error) {
+	return post[drover.Circuit](ctx, c, call{path: circuitPath(name) + "/open", repeat: true}, protocol.CircuitRequest{Reason: reason})
+}
+
+// CloseCircuit lets the tasks of a circuit go, little by little.
+func (c *Client) CloseCircuit(ctx context.Context, name string) (drover.Circuit, error) {
+	var out drover.Circuit
+	_, err := c.do(ctx, call{method: http.MethodPost, path: circuitPath(name) + "/close", repeat: true}, &out)
+	return out, err
+}
+
 // Workers returns the open worker sessions.
 func (c *Client) Workers(ctx context.Context) ([]drover.Session, error) {
 	return all[drover.Session](ctx, c, "/v1/workers", url.Values{})

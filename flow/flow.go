@@ -74,7 +74,7 @@ func (p *Pipeline) InputSchema(schema any) *Pipeline {
 }
 
 // Defaults sets what holds for tasks that do not say otherwise: Queue, Class,
-// Timeout, ScheduleToClose, Heartbeat and Retry.
+// Timeout, ScheduleToClose, Heartbeat, Circuit and Retry.
 func (p *Pipeline) Defaults(options ...Option) *Pipeline {
 	var s settings
 	s.apply(options)
@@ -235,6 +235,10 @@ func ScheduleToClose(d time.Duration) Option {
 func Heartbeat(d time.Duration) Option {
 	return func(t *Task) { t.set("heartbeat", drover.Duration(d).String()) }
 }
+
+// Circuit names what the task uses and others too: while that circuit is open
+// none of its tasks starts.
+func Circuit(name string) Option { return func(t *Task) { t.set("circuit", name) } }
 
 // Retry says how often and when the task is tried again. Fields that are zero
 // are left to the defaults.

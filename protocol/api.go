@@ -118,6 +118,11 @@ type RetentionRequest struct {
 	Cancelled *drover.Duration `json:"cancelled,omitempty"`
 }
 
+// CircuitRequest is the body of POST /v1/circuits/{name}/open. It may be empty.
+type CircuitRequest struct {
+	Reason string `json:"reason,omitempty"`
+}
+
 // ReplayRequest is the body of POST /v1/tasks/{id}/replay. It may be empty.
 type ReplayRequest struct {
 	// Input, when set, takes the place of the task's input.

@@ -49,11 +49,14 @@ var sampleTask = drover.Task{
 	ReadyAt: at.Add(time.Second), QueuedAt: at.Add(time.Second), ClaimedAt: at.Add(2 * time.Second), FinishedAt: at.Add(3 * time.Second),
 	Input: raw(`{"segment":2}`), Error: &drover.Failure{Class: drover.ClassRetryable, Message: "model server answered 500", Type: "http_500"},
 	Waits: map[string]drover.Duration{"handoff": drover.Duration(time.Second)},
+
+	ClosesAt: at.Add(time.Hour), HeartbeatAt: at, Checkpoint: raw(`{"segment":8}`), Circuit: "model-server",
+	Blockers: []drover.Blocker{{Code: drover.BlockerCircuit, Subject: "model-server", Since: at, Until: at.Add(time.Minute), Message: "circuit model-server is open"}},
 }
 
 var sampleLease = drover.Lease{
 	TaskID: task1, JobID: job1, LeaseVersion: 3, Tenant: "default", Name: "features", Index: 2, Kind: "features", Queue: "cpu",
-	Generation: 1, Attempt: 2, MaxAttempts: 4, Timeout: drover.Duration(10 * time.Minute), Input: raw(`{"n":9007199254740993}`),
+	Generation: 1, Attempt: 2, MaxAttempts: 4, Timeout: drover.Duration(10 * time.Minute), Input: raw(`{"n":9007199254740993}`), Heartbeat: drover.Duration(30 * time.Second), Checkpoint: raw(`{"segment":8}`),
 	Pipeline: "dataset-ingestion", PipelineVersion: 3, IdempotencyKey: task1.String() + ".1",
 	Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 }
@@ -73,8 +76,9 @@ var samples = map[string]any{
 	"new_job": drover.NewJob{
 		ID: job1, Kind: "mail", Queue: "mail", Input: raw(`{"to":"a@example.com","big":9007199254740993,"price":1.10}`),
 		Labels: map[string]string{"team": "vision"}, Class: drover.Urgent, DueAt: at, ExpiresAt: at.Add(time.Hour), IdempotencyKey: "order-17",
-		Retry:   &drover.Retry{MaxAttempts: 3, Initial: drover.Duration(500 * time.Millisecond), Factor: 1.5, Max: drover.Duration(time.Minute)},
-		Timeout: drover.Duration(90 * time.Minute),
+		Retry: &drover.Retry{MaxAttempts: 3, Initial: drover.Duration(500 * time.Millisecond), Factor: 1.5, Max: drover.Duration(time.Minute),
+			On: map[string]drover.RetryRule{"timeout": {MaxAttempts: 1}, "exit_75": {Initial: drover.Duration(time.Minute), Factor: 2, Max: drover.Duration(time.Hour)}}},
+		Timeout: drover.Duration(90 * time.Minute), ScheduleToClose: drover.Duration(24 * time.Hour), Heartbeat: drover.Duration(30 * time.Second), Circuit: "mail-api",
 	},
 	"new_job_pipeline":    drover.NewJob{Pipeline: "dataset-ingestion@3", Input: raw(`{"object_uri":"s3://bucket/clip.mp4"}`)},
 	"submit_response":     SubmitResponse{JobID: job1, Status: drover.Pending, Replayed: true, Links: LinksOf(job1)},
@@ -132,6 +136,9 @@ var samples = map[string]any{
 	"settle_response": SettleResponse{Results: []SettleResult{
 		{TaskID: task1, Status: drover.Succeeded}, {TaskID: task2, Error: FromError(drover.Errorf(drover.CodeLeaseLost, "the lease of %s has moved on", task2))},
 	}, Leases: []drover.Lease{sampleLease}},
+	"circuit": drover.Circuit{Name: "mail-api", State: drover.CircuitOpen, Since: at, NextProbeAt: at.Add(time.Minute), ByHand: true, Failures: 1, Openings: 2, Reason: "no answer", Probe: task1,
+		Policy: drover.CircuitPolicy{Failures: 5, Window: drover.Duration(time.Minute), Pause: drover.Duration(10 * time.Second), MaxPause: drover.Duration(5 * time.Minute)}},
+	"circuit_request":   CircuitRequest{Reason: "maintenance"},
 	"heartbeat_request": HeartbeatRequest{LeaseVersion: 3, Details: json.RawMessage(`{"segment":8}`)},
 	"progress_request":  ProgressRequest{LeaseVersion: 3, Ratio: 0.4, Message: "8 of 20", ETA: drover.Duration(time.Minute)},
 	"logs_request":      LogsRequest{LeaseVersion: 3, Lines: []drover.LogLine{{At: at, Level: "stderr", Text: "warming up"}}},

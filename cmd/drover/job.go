@@ -184,6 +184,7 @@ func (a *app) jobSubmit() *cobra.Command {
 	var (
 		j                                       drover.NewJob
 		id, input, class, due, expires, timeout string
+		closes, beats                           string
 		labels                                  []string
 		attempts                                int
 		wait, watch                             bool
@@ -212,6 +213,9 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 	f.StringVar(&due, "due-at", "", "earliest start: a time, or a length from now such as 30m")
 	f.StringVar(&expires, "expires-at", "", "end of what has not finished by then: a time, or a length from now")
 	f.IntVar(&attempts, "max-attempts", 0, "attempts of a --kind job's task (default 4)")
+	f.StringVar(&closes, "schedule-to-close", "", "longest time for all attempts of a --kind job's task (default: no bound)")
+	f.StringVar(&beats, "heartbeat", "", "longest silence of an attempt of a --kind job's task (default: no heartbeats)")
+	f.StringVar(&j.Circuit, "circuit", "", "what a --kind job's task uses: it waits while that circuit is open")
 	f.StringVar(&timeout, "task-timeout", "", "longest attempt of a --kind job's task (default 1h)")
 	f.BoolVar(&wait, "wait", false, "return when the job has ended")
 	f.BoolVar(&watch, "watch", false, "show its progress until it has ended")
@@ -225,8 +229,8 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 		if wait && watch {
 			return usagef("--wait and --watch: choose one")
 		}
-		if j.Pipeline != "" && (j.Queue != "" || attempts != 0 || timeout != "") {
-			return usagef("--queue, --max-attempts and --task-timeout are for --kind jobs; a pipeline declares its own")
+		if j.Pipeline != "" && (j.Queue != "" || attempts != 0 || timeout != "" || closes != "" || beats != "" || j.Circuit != "") {
+			return usagef("--queue, --max-attempts, --task-timeout, --schedule-to-close, --heartbeat and --circuit are for --kind jobs; a pipeline declares its own")
 		}
 		var err error
 		for _, s := range append([]string{j.Pipeline, j.Kind, j.Queue, j.IdempotencyKey}, labels...) {
@@ -259,8 +263,11 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 		if attempts != 0 {
 			j.Retry = &drover.Retry{MaxAttempts: attempts}
 		}
-		if timeout != "" {
-			if j.Timeout, err = parsed(drover.ParseDuration(timeout)); err != nil {
+		for text, to := range map[*string]*drover.Duration{&timeout: &j.Timeout, &closes: &j.ScheduleToClose, &beats: &j.Heartbeat} {
+			if *text == "" {
+				continue
+			}
+			if *to, err = parsed(drover.ParseDuration(*text)); err != nil {
 				return err
 			}
 		}

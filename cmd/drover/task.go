@@ -42,6 +42,7 @@ var taskColumns = columns[drover.Task]{
 			{name: "KIND", text: t.Kind},
 			{name: "QUEUE", text: t.Queue},
 			{name: "CLASS", text: t.Class.String()},
+			{name: "CIRCUIT", text: t.Circuit},
 			{name: "ATTEMPT", text: fmt.Sprintf("%d of %d", t.Attempt, t.MaxAttempts)},
 			{name: "WORKER", text: t.Worker},
 			{name: "CANCEL", text: cancelText(p, t.Cancellation)},
@@ -59,6 +60,9 @@ var taskColumns = columns[drover.Task]{
 		}
 		if t.Unmet > 0 {
 			facts = append(facts, fact{name: "WAITS FOR", text: fmt.Sprintf("%d tasks before it", t.Unmet)})
+		}
+		for _, b := range t.Blockers {
+			facts = append(facts, fact{name: "BLOCKED BY", text: b.Message + " (" + b.Code + ", for " + p.age(b.Since) + ")", paint: yellow})
 		}
 		if t.Progress != nil {
 			facts = append(facts, fact{name: "PROGRESS", text: progressText(*t.Progress)})

@@ -81,7 +81,7 @@ type asking struct {
 // asks makes one request for each route about the things of a tenant.
 func asks(x things, canary string) []asking {
 	ids := strings.NewReplacer("{job_id}", x.job.String(), "{task_id}", x.task.String(), "{artifact_id}", x.artifact.String(), "{token_id}", x.token.String(),
-		"{worker_id}", x.worker.String(), "{pipeline}", canary, "{queue}", "q")
+		"{worker_id}", x.worker.String(), "{pipeline}", canary, "{queue}", "q", "{circuit}", "payment-api")
 	held := drover.Held{TaskID: x.task, LeaseVersion: x.lease.LeaseVersion}
 	bodies := map[string]any{
 		"submitJob": drover.NewJob{Pipeline: canary}, "submitJobs": protocol.BatchRequest{Jobs: []drover.NewJob{{Pipeline: canary}}},
@@ -89,7 +89,8 @@ func asks(x things, canary string) []asking {
 		"replayTask": protocol.ReplayRequest{}, "openWorker": drover.NewSession{Worker: "w", Queues: []string{"q"}, Slots: 1},
 		"renewWorker": drover.Renewal{Held: []drover.Held{held}}, "acquireLeases": drover.Acquire{Session: x.worker, Max: 1, Number: 9},
 		"settleLeases": protocol.SettleRequest{Session: x.worker, Outcomes: []drover.Outcome{{TaskID: x.task, LeaseVersion: held.LeaseVersion, Status: drover.OutcomeSucceeded}}},
-		"setProgress":  protocol.ProgressRequest{LeaseVersion: held.LeaseVersion, Ratio: 0.5}, "sendHeartbeat": protocol.HeartbeatRequest{LeaseVersion: held.LeaseVersion}, "appendLogs": protocol.LogsRequest{LeaseVersion: held.LeaseVersion, Lines: []drover.LogLine{{Text: "x", Level: "info"}}},
+		"setCircuit":   drover.CircuitPolicy{Failures: 3}, "openCircuit": protocol.CircuitRequest{},
+		"setProgress": protocol.ProgressRequest{LeaseVersion: held.LeaseVersion, Ratio: 0.5}, "sendHeartbeat": protocol.HeartbeatRequest{LeaseVersion: held.LeaseVersion}, "appendLogs": protocol.LogsRequest{LeaseVersion: held.LeaseVersion, Lines: []drover.LogLine{{Text: "x", Level: "info"}}},
 		"putArtifact": []byte("x"), "createToken": protocol.NewToken{Name: "t", Scopes: []string{"jobs:read"}},
 	}
 	queries := map[string]string{

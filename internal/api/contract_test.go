@@ -103,6 +103,12 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 			t.Errorf("renewed = %+v", renewed)
 		}
 		lease := "/v1/leases/" + l.TaskID.String()
+		w.do("PUT", "/v1/circuits/vendor", w.admin, drover.CircuitPolicy{Failures: 3, Pause: drover.Duration(time.Minute)}).is(200)
+		w.do("GET", "/v1/circuits", w.admin, nil).is(200)
+		w.do("GET", "/v1/circuits/vendor", w.admin, nil).is(200)
+		w.do("GET", "/v1/circuits/none", w.admin, nil).is(404)
+		w.do("POST", "/v1/circuits/vendor/open", w.admin, protocol.CircuitRequest{Reason: "test"}).is(200)
+		w.do("POST", "/v1/circuits/vendor/close", w.admin, nil).is(200)
 		w.do("POST", lease+"/heartbeat", run, protocol.HeartbeatRequest{LeaseVersion: l.LeaseVersion, Details: json.RawMessage(`{"a": 1}`)}).is(204)
 		w.do("POST", lease+"/heartbeat", run, protocol.HeartbeatRequest{LeaseVersion: l.LeaseVersion}).is(503)
 		w.do("POST", lease+"/progress", run, protocol.ProgressRequest{LeaseVersion: l.LeaseVersion, Ratio: 0.5, Message: "half\x00way"}).is(204)

@@ -677,6 +677,7 @@ var least = map[string]float64{
 	"Retry.factor":           1,
 	"RetryRule.max_attempts": 1,
 	"RetryRule.factor":       1,
+	"CircuitPolicy.failures": 1,
 }
 
 var memberCache sync.Map // of reflect.Type to *members

@@ -117,7 +117,7 @@ func (t route) curl() string {
 	}
 	url := t.path
 	for _, id := range [][2]string{{"{job_id}", exampleJobID.String()}, {"{task_id}", exampleTaskID.String()}, {"{artifact_id}", exampleArtifactID.String()},
-		{"{token_id}", exampleTokenID.String()}, {"{worker_id}", "wrk_42"}, {"{pipeline}", "thumbnails"}, {"{queue}", "cpu"}} {
+		{"{token_id}", exampleTokenID.String()}, {"{worker_id}", "wrk_42"}, {"{pipeline}", "thumbnails"}, {"{queue}", "cpu"}, {"{circuit}", "payment-api"}} {
 		url = strings.ReplaceAll(url, id[0], id[1])
 	}
 	switch {

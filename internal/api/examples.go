@@ -71,6 +71,8 @@ var (
 	examplePipeline = drover.Pipeline{
 		Name: "thumbnails", Version: 1, Hash: "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", Creator: "ci", CreatedAt: exampleTime, Created: true,
 	}
+	exampleCircuit = drover.Circuit{Name: "payment-api", State: drover.CircuitOpen, Since: exampleTime, NextProbeAt: exampleTime.Add(10 * time.Second), Openings: 1, Reason: "http_503: no answer",
+		Policy: drover.CircuitPolicy{Failures: 5, Window: drover.Duration(time.Minute), Pause: drover.Duration(10 * time.Second), MaxPause: drover.Duration(5 * time.Minute)}}
 	exampleQueue      = drover.Queue{Name: "cpu", Queued: 12, Running: 4, OldestAge: drover.Duration(3 * time.Second), Workers: 1, Slots: 4}
 	exampleNewSession = drover.NewSession{Worker: "gpu-3/4711", Queues: []string{"cpu"}, Slots: 4, Version: "1.4.0"}
 	exampleSession    = drover.Session{

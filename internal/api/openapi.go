@@ -124,6 +124,7 @@ var tagNotes = [][2]string{
 	{"tasks", "The parts of a job, their attempts, and the dead letters."},
 	{"pipelines", "Definitions, versioned."},
 	{"queues", "Where tasks wait."},
+	{"circuits", "What many tasks use: while one is open, none of its tasks starts."},
 	{"workers", "The protocol of workers: open a session, acquire, renew, settle."},
 	{"artifacts", "What tasks made."},
 	{"tokens", "Who may do what."},

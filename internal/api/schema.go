@@ -45,6 +45,7 @@ var words = map[reflect.Type]object{
 var narrower = map[string]object{
 	"Outcome.status":  {{"type", "string"}, {"enum", []any{drover.OutcomeSucceeded, drover.OutcomeFailed, drover.OutcomeSnoozed, drover.OutcomeReleased, drover.OutcomeCancelled}}},
 	"Attempt.outcome": {{"type", "string"}, {"enum", []any{"succeeded", "failed", "timed_out", "snoozed", "released", "lease_lost", "cancelled", "forced", "running"}}},
+	"Circuit.state":   {{"type", "string"}, {"enum", []any{drover.CircuitClosed, drover.CircuitOpen, drover.CircuitProbing, drover.CircuitRecovering}}},
 	"Health.status":   {{"type", "string"}, {"enum", []any{"ok", "failing"}}},
 	"NewToken.scopes": {{"type", "array"}, {"items", object{{"type", "string"}, {"enum", anys(scopes)}}}},
 	"LogLine.level":   {{"type", "string"}, {"enum", []any{"debug", "info", "warn", "error", "stdout", "stderr"}}},

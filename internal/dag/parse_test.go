@@ -53,7 +53,7 @@ func TestParseNamesEveryProblemAndItsPlace(t *testing.T) {
 			`3:26 tasks.a.frobnicate: a task has no key "frobnicate"; the keys are run, needs, for_each,`,
 		}},
 		{"keys of one level deeper", "pipeline: p\ndefaults:\n  with: 1\n  retry: {backof: {}, backoff: {initia: 1s}}\ntasks: {a: {run: x, artifact: {kid: x}}}\n", []string{
-			`3:3 defaults.with: defaults has no key "with"; the keys are queue, class, timeout, schedule_to_close, heartbeat, retry`,
+			`3:3 defaults.with: defaults has no key "with"; the keys are queue, class, timeout, schedule_to_close, heartbeat, circuit, retry`,
 			`4:11 defaults.retry.backof: retry has no key "backof"; did you mean "backoff"?`,
 			`4:33 defaults.retry.backoff.initia: backoff has no key "initia"; did you mean "initial"?`,
 			`5:31 tasks.a.artifact: artifact needs the key kind`,

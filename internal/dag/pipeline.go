@@ -32,6 +32,7 @@ type Pipeline struct {
 // preset is what `defaults` and a task can both say. Zero fields say nothing.
 type preset struct {
 	queue   string
+	circuit string
 	class   drover.Class
 	timeout time.Duration
 	closes  time.Duration // schedule_to_close
@@ -126,8 +127,8 @@ type reader struct{ *problems }
 
 var (
 	topKeys      = []string{"pipeline", "description", "input", "defaults", "tasks", "on_failure"}
-	defaultsKeys = []string{"queue", "class", "timeout", "schedule_to_close", "heartbeat", "retry"}
-	taskKeys     = []string{"run", "needs", "for_each", "with", "queue", "class", "timeout", "schedule_to_close", "heartbeat", "retry", "artifact", "description"}
+	defaultsKeys = []string{"queue", "class", "timeout", "schedule_to_close", "heartbeat", "circuit", "retry"}
+	taskKeys     = []string{"run", "needs", "for_each", "with", "queue", "class", "timeout", "schedule_to_close", "heartbeat", "circuit", "retry", "artifact", "description"}
 	retryKeys    = []string{"max_attempts", "backoff", "on"}
 	ruleKeys     = []string{"max_attempts", "backoff"}
 	backoffKeys  = []string{"initial", "factor", "max", "jitter"}
@@ -364,6 +365,8 @@ func (r reader) preset(s *preset, v *value, at *path) {
 		switch k.name {
 		case "queue":
 			s.queue = r.name(v, at, "a queue")
+		case "circuit":
+			s.circuit = r.name(v, at, "a circuit")
 		case "class":
 			s.class = r.class(v, at)
 		case "timeout":
@@ -511,6 +514,7 @@ func (v *value) shown() string {
 // or returns s with what it leaves open taken from d.
 func (s preset) or(d preset) preset {
 	s.queue = cmp.Or(s.queue, d.queue)
+	s.circuit = cmp.Or(s.circuit, d.circuit)
 	s.class = cmp.Or(s.class, d.class)
 	s.timeout = cmp.Or(s.timeout, d.timeout)
 	s.closes = cmp.Or(s.closes, d.closes)
@@ -631,6 +635,7 @@ func (c *compiler) node(i int32) {
 
 		ScheduleToClose: s.closes,
 		Heartbeat:       s.beats,
+		Circuit:         s.circuit,
 
 		Retry:    retry,
 		Artifact: t.artifact,

@@ -56,6 +56,8 @@ type Node struct {
 	ScheduleToClose, Heartbeat time.Duration
 	// Retry has every field set.
 	Retry drover.Retry
+	// Circuit guards what the task uses; may be empty.
+	Circuit string
 	// Artifact is the kind declared for what the task makes; may be empty.
 	Artifact string
 	// Parents and ChildrenNodes are the nodes before and after this one, each

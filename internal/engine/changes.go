@@ -34,8 +34,9 @@ type changes struct {
 	ended    []store.JobFinal // runs that end
 	holds    []store.Hold
 	publish  []store.Publish
-	watches  []store.Watch   // that begin
-	unwatch  []drover.TaskID // tasks whose watch ends
+	watches  []store.Watch      // that begin
+	unwatch  []drover.TaskID    // tasks whose watch ends
+	circuits []store.CircuitRow // whose state has changed
 
 	fresh   []*store.JobLive                // to be inserted
 	loaded  map[drover.JobID]*store.JobLive // locked; to be updated or deleted

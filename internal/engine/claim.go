@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/dag"
@@ -60,17 +61,18 @@ func (e *Engine) claim(ctx context.Context, tx store.Tx, s store.SessionRow, a d
 	if len(queues) == 0 {
 		queues = s.Queues
 	}
-	ids, err := store.QueueNumbers(ctx, tx, queues)
+	now := e.now()
+	var stopped []store.StoppedLane // mostly none
+	ids, err := store.QueueNumbers(ctx, tx, queues, store.StoppedLanes(now, &stopped))
 	if err != nil {
 		return nil, nil, err
 	}
 	var got []store.Claimed
-	now := e.now()
 	for _, q := range ids {
 		if len(got) >= a.Max {
 			break
 		}
-		list, err := e.claimQueue(ctx, tx, q, a.Max-len(got), s, a.Number, now)
+		list, err := e.claimQueue(ctx, tx, q, a.Max-len(got), s, a.Number, now, stopped)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -80,13 +82,29 @@ func (e *Engine) claim(ctx context.Context, tx store.Tx, s store.SessionRow, a d
 }
 
 // claimQueue takes up to n tasks of a queue, higher classes first, rotating
-// over the lanes within a class.
-func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, queue int32, n int, s store.SessionRow, number int64, now lifecycle.Instant) ([]store.Claimed, error) {
+// over the lanes within a class. Lanes of circuits that are not closed are
+// stepped over; first, those of them that may let somebody go do.
+func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, queue int32, n int, s store.SessionRow, number int64, now lifecycle.Instant, stopped []store.StoppedLane) ([]store.Claimed, error) {
 	c := store.Claim{Queue: queue, Max: n, Session: s.ID, Acquire: number, AfterClass: -1, Cursor: e.lanes.get(queue), Now: now}
 	var err error
 	if c.Lanes, err = store.LanesFor(ctx, tx, queue, s.Tenant, s.Kinds); err != nil || c.Lanes != nil && len(c.Lanes) == 0 {
 		return nil, err
 	}
+	if !slices.ContainsFunc(stopped, func(l store.StoppedLane) bool { return l.Queue == queue }) {
+		return e.claimLanes(ctx, tx, c, n)
+	}
+	got, err := e.throughCircuits(ctx, tx, &c, n, stopped)
+	if err != nil || len(got) == n || len(c.Lanes) == 0 {
+		return got, err
+	}
+	more, err := e.claimLanes(ctx, tx, c, n-len(got))
+	return append(got, more...), err
+}
+
+// claimLanes takes up to n tasks of the lanes of c, of all there are when it
+// names none.
+func (e *Engine) claimLanes(ctx context.Context, tx store.Tx, c store.Claim, n int) ([]store.Claimed, error) {
+	queue := c.Queue
 	var got []store.Claimed
 	take := func() (int, error) {
 		c.Max = n - len(got)

@@ -41,6 +41,8 @@ var lockOrder = map[string]int{
 
 	"insert watches": 9, "delete watches": 9,
 
+	"lock circuits": 9,
+
 	// A claim never waits (it steps over rows that are locked), but others wait
 	// for it: nothing that waits may follow. By turns on SQLite.
 	"claim": 10, "claim of a tenant": 10, "delete queued": 10,
@@ -329,6 +331,15 @@ tasks: {a: {run: k}, b: {run: k}, c: {run: k, needs: [a]}}
 				w.step("watch", w.WatchOnce)
 			})
 		}
+		// Circuits, several in a batch.
+		for i := range 12 {
+			w.submit(drover.NewJob{Kind: "k", Circuit: string(rune('a' + (i*5)%12))})
+		}
+		var failures []drover.Outcome
+		for _, l := range w.acquire(12) {
+			failures = append(failures, failed(l, drover.ClassRetryable, "no"))
+		}
+		w.settle(failures...)
 		// A worker of every tenant takes another way.
 		c := w.c
 		c.System = true

@@ -323,7 +323,10 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 			g.collect(x, j)
 		}
 	}
-	return x.save(ctx, tx)
+	if err := x.save(ctx, tx); err != nil {
+		return err
+	}
+	return e.noteCircuits(ctx, tx, x, reports)
 }
 
 // lockJobs locks the live rows of jobs, last of all locks, and loads them into x.
@@ -516,6 +519,9 @@ func (e *Engine) giveBack(ctx context.Context, list []unfit) {
 // nothing depends on it.
 func (e *Engine) after(ctx context.Context, x *changes) {
 	e.tell(x)
+	for _, c := range x.circuits {
+		e.logCircuit(ctx, c)
+	}
 	ctx = context.WithoutCancel(ctx)
 	for _, id := range x.sweep {
 		if _, err := e.sweepJob(ctx, id); err != nil {

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -347,11 +348,14 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		if d.Heartbeat != 0 && (d.Heartbeat.Std() < time.Second || d.Heartbeat.Std() > farFuture) {
 			say("heartbeat", "must be at least 1s and at most ten years")
 		}
+		if d.Circuit != "" && !dag.ValidName(d.Circuit) {
+			say("circuit", "%q is no name for a circuit: a lower-case letter, then up to 62 lower-case letters, digits, _ and -", cut(d.Circuit))
+		}
 	} else {
 		for _, f := range []struct {
 			name string
 			set  bool
-		}{{"queue", d.Queue != ""}, {"retry", d.Retry != nil}, {"timeout", d.Timeout != 0}, {"schedule_to_close", d.ScheduleToClose != 0}, {"heartbeat", d.Heartbeat != 0}} {
+		}{{"queue", d.Queue != ""}, {"retry", d.Retry != nil}, {"timeout", d.Timeout != 0}, {"schedule_to_close", d.ScheduleToClose != 0}, {"heartbeat", d.Heartbeat != 0}, {"circuit", d.Circuit != ""}} {
 			if f.set {
 				say(f.name, "only for a kind; a pipeline declares its own")
 			}
@@ -407,7 +411,7 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		if d.queue, err = e.queue(ctx, d.Queue); err != nil {
 			return err
 		}
-		d.lane, err = e.lane(ctx, store.LaneKey{Queue: d.queue, Tenant: c.Tenant, Kind: d.Kind})
+		d.lane, err = e.lane(ctx, store.LaneKey{Queue: d.queue, Tenant: c.Tenant, Kind: d.Kind, Circuit: d.Circuit})
 		return err
 	}
 	return e.checkPipeline(ctx, c, d)
@@ -467,7 +471,7 @@ func (e *Engine) settleIn(ctx context.Context, p *compiled) error {
 		if err != nil {
 			return err
 		}
-		l, err := e.lane(ctx, store.LaneKey{Queue: q, Tenant: p.Tenant, Kind: n.Kind})
+		l, err := e.lane(ctx, store.LaneKey{Queue: q, Tenant: p.Tenant, Kind: n.Kind, Circuit: n.Circuit})
 		if err != nil {
 			return err
 		}
@@ -498,6 +502,9 @@ func fingerprint(n *drover.NewJob) []byte {
 	part(strconv.FormatInt(int64(lifecycle.At(n.DueAt)), 10))
 	part(strconv.FormatInt(int64(lifecycle.At(n.ExpiresAt)), 10))
 	part(string(policyIn(n).encode()))
+	if n.Circuit != "" { // a request without one is what it always was
+		part(n.Circuit)
+	}
 	return h.Sum(nil)[:16]
 }
 

@@ -105,6 +105,10 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 		return nil, err
 	}
 	now := e.now()
+	circuits, err := e.circuitsOf(ctx, tx, list)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]drover.Task, len(list))
 	for i := range list {
 		s := &list[i]
@@ -123,6 +127,13 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 			}
 			n := &p.Nodes[s.Node]
 			t.Name, t.Mapped, t.MaxAttempts = n.Name, n.Mapped, n.Retry.MaxAttempts
+		}
+		lane, err := e.laneOf(ctx, tx, s.Lane)
+		if err != nil {
+			return nil, err
+		}
+		if t.Circuit = lane.Circuit; lane.Circuit != "" && s.status() == drover.Queued {
+			t.Blockers = circuitBlockers(circuits[store.CircuitKey{Tenant: lane.Tenant, Name: lane.Circuit}], now)
 		}
 		if s.live != nil {
 			showLive(t, s.live, now)

@@ -10,13 +10,14 @@ import (
 type LaneKey struct {
 	Queue, Tenant int32
 	Kind          string
+	Circuit       string // empty is none
 }
 
 var (
 	selectQueue  = driver.New("find queue", "", "SELECT id FROM queues WHERE name = $1")
 	insertQueue  = driver.New("insert queue", "", "INSERT INTO queues (id, name, created_at) SELECT coalesce(max(id), 0) + 1, $1, $2 FROM queues")
-	selectLane   = driver.New("find lane", "", "SELECT id FROM lanes WHERE queue = $1 AND tenant = $2 AND kind = $3")
-	insertLane   = driver.New("insert lane", "", "INSERT INTO lanes (id, queue, tenant, kind) SELECT coalesce(max(id), 0) + 1, $1, $2, $3 FROM lanes")
+	selectLane   = driver.New("find lane", "", "SELECT id FROM lanes WHERE queue = $1 AND tenant = $2 AND kind = $3 AND circuit = $4")
+	insertLane   = driver.New("insert lane", "", "INSERT INTO lanes (id, queue, tenant, kind, circuit) SELECT coalesce(max(id), 0) + 1, $1, $2, $3, $4 FROM lanes")
 	queueNames   = driver.New("read queues", "", "SELECT id, name FROM queues ORDER BY id")
 	tenantNames  = driver.New("read tenants", "", "SELECT id, name FROM tenants ORDER BY id")
 	tenantLanes  = driver.New("lanes of a tenant", "", "SELECT id FROM lanes WHERE queue = $1 AND tenant = $2 ORDER BY id")
@@ -51,7 +52,12 @@ func QueueNumber(ctx context.Context, tx Tx, name string, now instant) (int32, e
 
 // LaneNumber returns the number of a lane; a new selector gets one.
 func LaneNumber(ctx context.Context, tx Tx, k LaneKey) (int32, error) {
-	key := []any{k.Queue, k.Tenant, k.Kind}
+	key := []any{k.Queue, k.Tenant, k.Kind, k.Circuit}
+	if k.Circuit != "" {
+		if err := tx.Pipe(ctx, MakeCircuit(CircuitKey{k.Tenant, k.Circuit})); err != nil {
+			return 0, err
+		}
+	}
 	return numbered(ctx, tx, selectLane, key, insertLane, key)
 }
 

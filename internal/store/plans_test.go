@@ -13,7 +13,7 @@ import (
 )
 
 // small are tables that stay small, so that reading all of one is no harm.
-var small = []string{"tenants", "tokens", "queues", "lanes", "pipelines", "retention", "job_holds", "job_purges", "sessions", "schema_migrations", "schema_compat"}
+var small = []string{"tenants", "tokens", "queues", "lanes", "circuits", "pipelines", "retention", "job_holds", "job_purges", "sessions", "schema_migrations", "schema_compat"}
 
 // wholly are statements that are meant to read a whole table, and why.
 var wholly = map[string]string{}

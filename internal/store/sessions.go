@@ -133,15 +133,16 @@ func CancelledLeases(session int64, rows *[]drover.Held) Stmt {
 }
 
 // QueueNumbers returns the numbers of the queues that exist, in the order named.
-func QueueNumbers(ctx context.Context, tx Tx, names []string) ([]int32, error) {
+// What else is to be read goes with it.
+func QueueNumbers(ctx context.Context, tx Tx, names []string, more ...Stmt) ([]int32, error) {
 	at := map[string]int32{}
-	err := tx.Pipe(ctx, Stmt{Text: queueNumbers, Cols: []any{names}, Scan: func(r driver.Row) error {
+	err := tx.Pipe(ctx, append(more, Stmt{Text: queueNumbers, Cols: []any{names}, Scan: func(r driver.Row) error {
 		var id int32
 		var name string
 		err := r.Scan(&id, &name)
 		at[name] = id
 		return err
-	}})
+	}})...)
 	var ids []int32
 	for _, n := range names {
 		if id, ok := at[n]; ok {

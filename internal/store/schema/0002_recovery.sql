@@ -35,3 +35,41 @@ CREATE TABLE task_watches (
   look_at BIGINT NOT NULL -- not moved by a heartbeat, so that one changes no index
 ) {session};
 CREATE INDEX task_watches_look ON task_watches (look_at, task_id); -- what is to be looked at
+
+-- A lane's selector has the circuit of its tasks too. The table is made anew, as
+-- its key is another one; the first statement keeps others from it meanwhile.
+ALTER TABLE lanes ADD COLUMN circuit TEXT NOT NULL DEFAULT '';
+
+CREATE TABLE lanes_anew (
+  id INT NOT NULL PRIMARY KEY,
+  queue INT NOT NULL,
+  tenant INT NOT NULL,
+  kind TEXT NOT NULL,
+  circuit TEXT NOT NULL DEFAULT '', -- empty is none
+  UNIQUE (queue, tenant, kind, circuit)
+) {key};
+INSERT INTO lanes_anew (id, queue, tenant, kind, circuit) SELECT id, queue, tenant, kind, circuit FROM lanes;
+DROP TABLE lanes;
+ALTER TABLE lanes_anew RENAME TO lanes;
+CREATE INDEX lanes_circuit ON lanes (tenant, circuit) WHERE circuit <> ''; -- what an open circuit stops
+
+CREATE TABLE circuits ( -- a row from the first lane on; only failures touch it while it is closed
+  tenant INT NOT NULL,
+  name TEXT NOT NULL,
+  state SMALLINT NOT NULL, -- 0 closed, 1 open, 2 probing, 3 recovering
+  failures INT NOT NULL,
+  first_at BIGINT NOT NULL,
+  since BIGINT NOT NULL,
+  until BIGINT NOT NULL,
+  openings INT NOT NULL,
+  started INT NOT NULL,
+  probe {uuid} NOT NULL,
+  probe_version INT NOT NULL,
+  reason TEXT NOT NULL,
+  policy_failures INT NOT NULL, -- the policy; 0 is the default
+  policy_window BIGINT NOT NULL,
+  policy_pause BIGINT NOT NULL,
+  policy_max_pause BIGINT NOT NULL,
+  PRIMARY KEY (tenant, name)
+) {session};
+CREATE INDEX circuits_stopped ON circuits (tenant, name) WHERE state <> 0; -- claims ask for them; mostly there are none
