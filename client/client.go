@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/drover-dev/drover"
@@ -25,7 +26,9 @@ import (
 
 // Config says where the server is and who asks.
 type Config struct {
-	// URL is the server's address, such as "http://127.0.0.1:8420".
+	// URL is the server's address, such as "http://127.0.0.1:8420"; or the addresses
+	// of several servers of one database, separated by commas. The client stays
+	// with one, the first to begin with, until that fails, and goes on to the next.
 	URL string
 	// Token is an API token, "drover_…". It is sent with every request and
 	// shown nowhere: Config prints itself without it.
@@ -69,10 +72,12 @@ func withoutUser(raw string) string {
 	return raw
 }
 
-// Client speaks to one server. It may be used from many goroutines.
+// Client speaks to one server, or to one of several. It may be used from many
+// goroutines.
 type Client struct {
-	base      *url.URL
-	token     func() string // a func, so that no printer reaches the token
+	bases     []*url.URL
+	at        *atomic.Uint32 // which of bases is used
+	token     func() string  // a func, so that no printer reaches the token
 	userAgent string
 	http      *http.Client
 	vital     *http.Client // renewals: connections of their own, which no upload fills
@@ -86,26 +91,23 @@ var _ protocol.Worker = (*Client)(nil)
 
 // New makes a client. It does not connect.
 func New(cfg Config) (*Client, error) {
-	base, err := url.Parse(cfg.URL)
+	var bases []*url.URL
+	for raw := range strings.SplitSeq(cfg.URL, ",") {
+		base, err := parseBase(strings.TrimSpace(raw))
+		if err != nil {
+			return nil, err
+		}
+		bases = append(bases, base)
+	}
 	switch {
-	case cfg.URL == "":
-		return nil, errors.New("client: Config.URL is empty; write for example http://127.0.0.1:8420")
-	case err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https":
-		return nil, fmt.Errorf("client: Config.URL %q is not the address of a server; write for example http://127.0.0.1:8420", withoutUser(cfg.URL))
-	case base.User != nil:
-		return nil, errors.New("client: Config.URL has a user in it; put the token into Config.Token")
-	case base.RawQuery != "" || base.Fragment != "":
-		return nil, fmt.Errorf("client: Config.URL %q has a query or a fragment, which the address of a server has not", cfg.URL)
 	case strings.ContainsFunc(cfg.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return nil, errors.New("client: Config.Token has a character that no token has; is there a line end in it?")
 	case cfg.Timeout < 0 || cfg.Tries < 0:
 		return nil, errors.New("client: Config.Timeout and Config.Tries must not be negative")
 	}
-	base.Path = strings.TrimRight(base.Path, "/")
-	base.RawPath = ""
 	token := cfg.Token
 	c := &Client{
-		base: base, token: func() string { return token },
+		bases: bases, at: new(atomic.Uint32), token: func() string { return token },
 		userAgent: strings.TrimSpace(cfg.UserAgent + " drover-go"), timeout: cfg.Timeout, tries: cfg.Tries,
 		backoff: backoff{first: 100 * time.Millisecond, most: 5 * time.Second}, idle: 45 * time.Second,
 	}
@@ -124,8 +126,34 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
+func parseBase(raw string) (*url.URL, error) {
+	base, err := url.Parse(raw)
+	switch {
+	case raw == "":
+		return nil, errors.New("client: Config.URL is empty; write for example http://127.0.0.1:8420")
+	case err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https":
+		return nil, fmt.Errorf("client: Config.URL %q is not the address of a server; write for example http://127.0.0.1:8420", withoutUser(raw))
+	case base.User != nil:
+		return nil, errors.New("client: Config.URL has a user in it; put the token into Config.Token")
+	case base.RawQuery != "" || base.Fragment != "":
+		return nil, fmt.Errorf("client: Config.URL %q has a query or a fragment, which the address of a server has not", raw)
+	}
+	base.Path = strings.TrimRight(base.Path, "/")
+	base.RawPath = ""
+	return base, nil
+}
+
+// base is the server in use, and its number.
+func (c *Client) base() (*url.URL, uint32) {
+	at := c.at.Load()
+	return c.bases[at], at
+}
+
+// leave goes on to the next server, unless somebody has done so since at was read.
+func (c *Client) leave(at uint32) { c.at.CompareAndSwap(at, (at+1)%uint32(len(c.bases))) }
+
 // String names the server, without the token.
-func (c *Client) String() string { return "client of " + c.base.String() }
+func (c *Client) String() string { return "client of " + c.URL() }
 
 // GoString is String.
 func (c *Client) GoString() string { return c.String() }
@@ -133,8 +161,11 @@ func (c *Client) GoString() string { return c.String() }
 // LogValue names the server, without the token.
 func (c *Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// URL returns the server's address.
-func (c *Client) URL() string { return c.base.String() }
+// URL returns the server's address; of several that of the one in use.
+func (c *Client) URL() string {
+	base, _ := c.base()
+	return base.String()
+}
 
 // Close closes idle connections. The client can still be used.
 func (c *Client) Close() {

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -285,6 +287,86 @@ func scripted(t *testing.T, steps ...any) (*Client, *script) {
 		t.Fatal(err)
 	}
 	return c, s
+}
+
+// servers answers for several hosts, without a network.
+type servers map[string]func() (*http.Response, error)
+
+func (s servers) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		r.Body.Close()
+	}
+	return s[r.URL.Host]()
+}
+
+func TestClientGoesOnToTheNextServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		s := servers{}
+		down := func(err error) func() (*http.Response, error) {
+			return func() (*http.Response, error) { return nil, err }
+		}
+		up := func() (*http.Response, error) {
+			w := httptest.NewRecorder()
+			answerJSON(w, 200, struct{}{})
+			return w.Result(), nil
+		}
+		stopping := func() (*http.Response, error) {
+			w := httptest.NewRecorder()
+			w.Header().Set("Retry-After", "1")
+			refuse(w, drover.Errorf(drover.CodeOverloaded, "stopping"))
+			return w.Result(), nil
+		}
+		set := func(host string, do func() (*http.Response, error)) {
+			s[host] = func() (*http.Response, error) { asked = append(asked, host); return do() }
+		}
+		c, err := New(Config{URL: "http://a, http://b/x,http://c", HTTP: &http.Client{Transport: s}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		for _, step := range []struct {
+			a, b, c func() (*http.Response, error)
+			call    func() error
+			asked   string
+			fails   bool
+			within  time.Duration
+		}{
+			{a: up, asked: "a"},
+			{a: down(refused), b: up, asked: "a b", within: 50 * time.Millisecond},
+			{b: up, asked: "b"}, // it stays there
+			{b: stopping, c: up, asked: "b c", within: 50 * time.Millisecond},
+			{c: down(io.ErrUnexpectedEOF), a: stopping, b: up, asked: "c a b", within: 100 * time.Millisecond},
+			{b: down(io.ErrUnexpectedEOF), asked: "b", fails: true, call: func() error { _, err := c.CreateToken(t.Context(), protocol.NewToken{}); return err }}, // it may have been carried out
+			{c: up, asked: "c"}, // the next call goes elsewhere all the same
+			{c: down(context.Canceled), asked: "c", fails: true, call: func() error { _, err := c.CreateToken(t.Context(), protocol.NewToken{}); return err }},
+			{c: up, asked: "c"}, // that was our caller's doing
+		} {
+			asked = nil
+			for host, do := range map[string]func() (*http.Response, error){"a": step.a, "b": step.b, "c": step.c} {
+				if do == nil {
+					do = func() (*http.Response, error) { t.Errorf("%s is asked", host); return up() }
+				}
+				set(host, do)
+			}
+			if step.call == nil {
+				step.call = func() error { _, err := c.Job(t.Context(), jobA); return err }
+			}
+			began := time.Now()
+			if err := step.call(); (err != nil) != step.fails {
+				t.Errorf("want asked %s: %v", step.asked, err)
+			}
+			if got := strings.Join(asked, " "); got != step.asked || time.Since(began) > step.within {
+				t.Errorf("asked %s in %v, want %s in %v", got, time.Since(began), step.asked, step.within)
+			}
+		}
+		if c.URL() != "http://c" {
+			t.Errorf("it uses %s, want http://c", c.URL())
+		}
+	})
+	if _, err := New(Config{URL: "http://a,"}); err == nil {
+		t.Error("an empty address among others is taken")
+	}
 }
 
 func TestOnlyHarmlessRequestsAreRepeated(t *testing.T) {

@@ -64,11 +64,15 @@ type answer struct {
 // that is nil.
 func (c *Client) do(ctx context.Context, k call, out any) (answer, error) {
 	for n := 0; ; n++ {
+		from := c.at.Load()
 		a, err := c.once(ctx, k, out)
 		if err == nil {
 			return a, nil
 		}
 		delay, again := c.again(k, n, err)
+		if n+1 < len(c.bases) && c.at.Load() != from { // the other server may be well
+			delay = min(delay, 50*time.Millisecond)
+		}
 		if !again || ctx.Err() != nil {
 			return a, err
 		}
@@ -175,7 +179,8 @@ func decodeAnswer(k call, text []byte, out any) error {
 // send makes one request. An answer that is not 2xx becomes an error and its
 // body is closed.
 func (c *Client) send(ctx context.Context, k call, body io.Reader) (*http.Response, error) {
-	to := c.base.String() + k.path
+	base, at := c.base()
+	to := base.String() + k.path
 	if len(k.query) > 0 {
 		to += "?" + k.query.Encode()
 	}
@@ -202,6 +207,9 @@ func (c *Client) send(ctx context.Context, k call, body io.Reader) (*http.Respon
 	}
 	res, err := h.Do(req)
 	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			c.leave(at)
+		}
 		var e *url.Error
 		if errors.As(err, &e) { // the method and the path are told by us
 			err = e.Err
@@ -210,7 +218,11 @@ func (c *Client) send(ctx context.Context, k call, body io.Reader) (*http.Respon
 	}
 	if res.StatusCode/100 != 2 {
 		defer drain(res.Body)
-		return nil, c.refused(k, res)
+		switch res.StatusCode {
+		case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			c.leave(at)
+		}
+		return nil, c.refused(k, base, res)
 	}
 	return res, nil
 }
@@ -218,14 +230,14 @@ func (c *Client) send(ctx context.Context, k call, body io.Reader) (*http.Respon
 func wrapped(k call, err error) error { return fmt.Errorf("%s %s: %w", k.method, k.path, err) }
 
 // refused reads a problem, or makes one of what there is.
-func (c *Client) refused(k call, res *http.Response) error {
+func (c *Client) refused(k call, base *url.URL, res *http.Response) error {
 	text, err := readAll(res.Body, 1<<20)
 	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	var p protocol.Problem
 	ours := err == nil && (media == protocol.MediaProblem || media == protocol.MediaJSON) && json.Unmarshal(text, &p) == nil && p.Code != ""
 	if !ours {
 		p = protocol.Problem{Status: res.StatusCode, Code: protocol.CodeOfStatus(res.StatusCode)}
-		p.Detail = fmt.Sprintf("%s %s: %s answered %d %s", k.method, k.path, c.base.Host, res.StatusCode, http.StatusText(res.StatusCode))
+		p.Detail = fmt.Sprintf("%s %s: %s answered %d %s", k.method, k.path, base.Host, res.StatusCode, http.StatusText(res.StatusCode))
 		if to := res.Header.Get("Location"); to != "" && res.StatusCode/100 == 3 {
 			p.Detail += fmt.Sprintf(", a redirect to %s; is that the server's address?", clip(to, 200))
 		}

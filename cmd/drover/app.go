@@ -224,7 +224,7 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 // asks a server and prints what it said.
 func (a *app) clientFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	f.StringVar(&a.url, "url", "", "server, such as http://127.0.0.1:8420 (env DROVER_URL)")
+	f.StringVar(&a.url, "url", "", "server, such as http://127.0.0.1:8420, or several, separated by commas (env DROVER_URL)")
 	f.StringVar(&a.token, "token", "", "API token; better given as DROVER_TOKEN or DROVER_TOKEN_FILE")
 	f.StringVar(&a.context, "context", "", `named server of "drover context" (env DROVER_CONTEXT)`)
 	f.StringVar(&a.state, "state", "", "state folder of a \"drover dev\", whose dev.json names its server (default .drover)")
