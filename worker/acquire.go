@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/drover-dev/drover"
@@ -46,6 +45,9 @@ func (w *Worker) answered(s *session, a *drover.Acquire, leases []drover.Lease) 
 		free--
 		w.start(s, l)
 	}
+	if w.draining || late {
+		wake(w.renewWake) // at once: leases whose answer was given up with the poll are taken back by a renewal
+	}
 	wake(w.acquireWake)
 	wake(w.idleWake)
 }
@@ -84,9 +86,7 @@ func (w *Worker) takeTasks(ctx context.Context) {
 			}
 		case ctx.Err() != nil || s.ctx.Err() != nil:
 		default:
-			if errors.Is(err, drover.ErrNotFound) || errors.Is(err, drover.ErrLeaseLost) {
-				wake(w.renewWake) // the renewal finds out whether the session is lost
-			}
+			wake(w.renewWake) // it takes back what an answer that was lost handed out, and finds out whether the session is
 			row.failed(err)
 			delay = pause(row.n-1, err)
 		}

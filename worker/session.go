@@ -138,6 +138,9 @@ func (w *Worker) renew(s *session) {
 		if row.n > 0 {
 			next = min(next, pause(row.n-1, nil))
 		}
+		if w.isDraining() { // a claim that was under way when the poll was given up is not kept for long
+			next = min(next, time.Second)
+		}
 		if !sleep(s.ctx, next, w.renewWake) {
 			return
 		}
@@ -159,6 +162,12 @@ func (w *Worker) renew(s *session) {
 			row.failed(err)
 		}
 	}
+}
+
+func (w *Worker) isDraining() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.draining
 }
 
 // renewal names every lease of s that must be kept: of running attempts, and of

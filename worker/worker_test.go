@@ -771,6 +771,64 @@ func TestLeasesThatArriveWhileDrainingAreGivenBackAtOnce(t *testing.T) {
 	})
 }
 
+// A worker gives its open poll up when it drains, and with it perhaps an answer: a
+// renewal that says so follows at once, and others for what the server had not
+// claimed by then. Tasks do not wait for the drain's end, or a lease's.
+func TestLeasesOfAPollThatIsGivenUpAreGivenBackByARenewal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(lease(1, "long", ""))
+		p.onAcquire = func(ctx context.Context, n int) error {
+			if n == 1 {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		w := New(p, Config{Slots: 10, Grace: time.Minute})
+		w.HandleFunc("long", func(context.Context, *Task) (any, error) { time.Sleep(8 * time.Second); return nil, nil })
+		r := run1(t, w)
+		rest(time.Second)
+		before := len(p.renewals)
+		r.stop()
+		rest(0)
+		p.mu.Lock()
+		list := p.renewals[before:]
+		if n := len(list); n == 0 || !list[n-1].Draining || list[n-1].Acquired != 2 || len(list[n-1].Held) != 1 {
+			t.Errorf("right after the stop it renews %+v; want acquire 2 given up and the running task held", list)
+		}
+		p.mu.Unlock()
+		rest(3 * time.Second)
+		if n := len(p.renewals) - before; n < 3 {
+			t.Errorf("in the 3 s after it there are %d renewals; a claim that was late is not given back", n)
+		}
+		r.wait(t)
+	})
+}
+
+// The answer to an acquire is lost: what it handed out is not kept until the next
+// renewal is due.
+func TestLostAnswerOfAnAcquireIsFollowedByARenewal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer()
+		p.onAcquire = func(_ context.Context, n int) error {
+			if n == 1 {
+				return errGone
+			}
+			return nil
+		}
+		w := New(p, Config{})
+		w.HandleFunc("quick", func(context.Context, *Task) (any, error) { return nil, nil })
+		r := run1(t, w)
+		rest(time.Millisecond)
+		p.mu.Lock()
+		if len(p.renewals) != 1 || p.renewals[0].Acquired != 1 {
+			t.Errorf("renewals right after it: %+v", p.renewals)
+		}
+		p.mu.Unlock()
+		r.wait(t)
+	})
+}
+
 // A stopped process wakes up, and reads the answer before any timer of it fires.
 func TestLeasesThatArriveAfterTheirEndAreNotStarted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
