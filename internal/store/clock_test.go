@@ -13,14 +13,30 @@ import (
 // on the way there and back.
 type far struct {
 	driver.Driver
+	connect     time.Duration // of the next reading
 	there, back time.Duration
 }
 
 func (f *far) Clock(context.Context) (time.Time, error) {
-	time.Sleep(f.there)
+	time.Sleep(f.connect + f.there)
+	f.connect = 0
 	t := time.Now().Add(time.Hour)
 	time.Sleep(f.back)
 	return t, nil
+}
+
+// The first reading of a program is as slow as the connection is to make. Were it
+// taken for the truth, a server on a slow network would begin ahead of the database.
+func TestConnectingDoesNotSetTheClockAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &DB{Driver: &far{connect: 3 * time.Second, there: time.Millisecond, back: time.Millisecond}}
+		if err := db.SyncClock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d := db.Now().Sub(time.Now().Add(time.Hour).Truncate(time.Microsecond)); d > time.Millisecond || d < -time.Millisecond {
+			t.Errorf("the clock is off by %v", d)
+		}
+	})
 }
 
 // A process that was stopped, or cut off, while it read the database's clock knows

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -172,6 +173,29 @@ func TestErrorsOfTheDatabaseAreNamed(t *testing.T) {
 }
 
 var endSession = driver.New("test: end this session", "", "SELECT pg_terminate_backend(pg_backend_pid())")
+
+var ownPid = driver.New("test: who am I", "", "SELECT pg_backend_pid()")
+
+// TestWhatWasReadHoldsWhateverBecomesOfTheConnection: the session ends after the
+// last statement of a reading transaction. There is no outcome to be unknown.
+func TestWhatWasReadHoldsWhateverBecomesOfTheConnection(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		if db.Dialect() == driver.SQLite {
+			return // it is no session that could end
+		}
+		var pid int32
+		err := db.Read(t.Context(), func(tx store.Tx) error {
+			if err := tx.Pipe(t.Context(), store.Stmt{Text: ownPid, Scan: func(r driver.Row) error { return r.Scan(&pid) }}); err != nil {
+				return err
+			}
+			return db.Exec(t.Context(), fmt.Sprintf("SELECT pg_terminate_backend(%d, 5000)", pid))
+		})
+		if err != nil {
+			t.Errorf("a read whose session ended after it: %v", err)
+		}
+	})
+}
 
 // TestADatabaseThatGoesAwayIsTriedAgain: sessions end under a transaction, as
 // when the database restarts. Nothing was committed, so the caller need not know.

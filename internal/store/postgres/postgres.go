@@ -140,8 +140,8 @@ func (db *DB) once(ctx context.Context, opts pgx.TxOptions, fn func(driver.Tx) e
 			rollback(ctx, tx)
 		}
 	}()
-	if err := fn(Wrap(tx)); err != nil {
-		return err
+	if err := fn(Wrap(tx)); err != nil || opts.AccessMode == pgx.ReadOnly {
+		return err // what was read holds, whatever becomes of the connection: there is nothing to commit
 	}
 	open = false
 	// The commit must not be cut off by the caller: a context that ends during
