@@ -107,6 +107,9 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 		return err
 	}
 	defer closing(db, &err)
+	if err := a.breakable(db, &cfg); err != nil {
+		return err
+	}
 	if path, ok := o.database.file(); ok && cfg.artifacts == "" {
 		cfg.artifacts = filepath.Join(filepath.Dir(path), "artifacts")
 	}
@@ -160,9 +163,9 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 // a server that is started before its database, or while that restarts, waits for
 // it rather than end and be started in a circle.
 func patiently(ctx context.Context, log *slog.Logger, step func() error) error {
-	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := step()
-		if err == nil || !store.IsAway(err) || ctx.Err() != nil {
+		if err == nil || !store.IsAway(err) && !store.IsUnknown(err) || ctx.Err() != nil { // each step may be repeated
 			return err
 		}
 		log.WarnContext(ctx, "the database is away; waiting for it", "err", err, "pause", pause)
