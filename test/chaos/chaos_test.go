@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/drover-dev/drover/internal/store/storetest"
 )
@@ -21,7 +25,17 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) { // nobody has said otherwise
+		must(f.Value.Set("8")) // they wait more than they work
+	}
 	os.Exit(around(m))
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
 
 func around(m *testing.M) int {
@@ -60,12 +74,36 @@ func place(t *testing.T) string {
 // A small chaos run on each database: nothing accepted is lost, nothing succeeds
 // twice, late reports are refused. make chaos is the big one.
 func TestNothingIsLostInASmallStorm(t *testing.T) {
+	t.Parallel()
 	for _, database := range storetest.Drivers(t) {
 		t.Run(database, func(t *testing.T) {
 			t.Parallel()
 			p := gust(database)
 			p.dir, p.bin, p.checker, p.tools = place(t), droverBin, checkerBin, filepath.Join(repo, "tools")
 			if err := p.run(t.Context(), t.Logf); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// all goes through every crash point in every way on each database. Otherwise they
+// share the points.
+var all = flag.Bool("chaos.all", false, "every crash point in every way")
+
+// A server that breaks before or after any kind of commit, or between what it did
+// and the answer, and is started again: all work ends, and nothing is done twice.
+func TestServerThatBreaksAnywhereLosesNothing(t *testing.T) {
+	t.Parallel()
+	drivers := storetest.Drivers(t)
+	for _, database := range drivers {
+		t.Run(database, func(t *testing.T) {
+			t.Parallel()
+			p := gust(database)
+			p.lease, p.workers, p.rude, p.pace = time.Second, 3, 0, 150*time.Millisecond
+			p.dir, p.bin, p.checker, p.tools = place(t), droverBin, checkerBin, filepath.Join(repo, "tools")
+			list := breakages(*all, func(i int) bool { return len(drivers) == 1 || (i%3 == 0) == (database == "postgres") })
+			if err := p.sweep(t.Context(), list, t.Logf); err != nil {
 				t.Error(err)
 			}
 		})

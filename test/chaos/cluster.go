@@ -138,7 +138,7 @@ func (c *cluster) urls(i int) string {
 	for k := range c.servers {
 		list = append(list, "http://"+c.servers[(i+k)%len(c.servers)].front.Addr())
 	}
-	return list[0]
+	return strings.Join(list, ",")
 }
 
 func (c *cluster) client(i int) (*client.Client, error) {
@@ -151,8 +151,8 @@ func (c *cluster) addWorker(i, slots int, rude bool) error {
 	if rude {
 		s.name = fmt.Sprintf("rude-%d", len(c.workers))
 	}
-	s.begin = func(...string) (*process, error) {
-		env := []string{workerEnv + "=" + c.journals(), "NAME=" + s.name, "SLOTS=" + strconv.Itoa(slots), "DROVER_URL=" + c.urls(i), "DROVER_TOKEN=" + c.token}
+	s.begin = func(env ...string) (*process, error) {
+		env = append(env, workerEnv+"="+c.journals(), "NAME="+s.name, "SLOTS="+strconv.Itoa(slots), "DROVER_URL="+c.urls(i), "DROVER_TOKEN="+c.token)
 		if rude {
 			env = append(env, "RUDE=1")
 		}

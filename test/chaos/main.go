@@ -88,7 +88,7 @@ func programs(ctx context.Context, repo, dir string, race bool) (bin, checker st
 func storm(database string) plan {
 	p := plan{
 		database: database, lease: 3 * time.Second, workers: 8, slots: 4, rude: 2, clients: 4, pace: 100 * time.Millisecond, quiet: 2 * time.Minute,
-		rates: rates{killWorker: 1300 * time.Millisecond, pauseWorker: 700 * time.Millisecond, killServer: 7 * time.Second, pauseServer: 9 * time.Second,
+		rates: rates{killWorker: 1300 * time.Millisecond, pauseWorker: 550 * time.Millisecond, killServer: 7 * time.Second, pauseServer: 9 * time.Second,
 			killDatabase: 15 * time.Second, network: 2 * time.Second},
 	}
 	return p

@@ -94,19 +94,26 @@ func (p plan) run(ctx context.Context, say func(format string, args ...any)) err
 			say("%s did not stop", s.name)
 		}
 	}
-	words := []string{"-journals", c.journals(), "-database", c.database, "-lease", p.lease.String()}
+	var words []string
 	if p.figures != "" {
 		if err := os.MkdirAll(filepath.Dir(p.figures), 0o755); err != nil {
 			return err
 		}
 		words = append(words, "-figures", p.figures)
 	}
-	out, err := exec.CommandContext(ctx, p.checker, words...).CombinedOutput()
+	out, err := c.judge(ctx, p.checker, words...)
 	say("%s", out)
+	return err
+}
+
+// judge runs the checker and returns what it prints.
+func (c *cluster) judge(ctx context.Context, checker string, words ...string) ([]byte, error) {
+	words = append([]string{"-journals", c.journals(), "-database", c.database}, words...)
+	out, err := exec.CommandContext(ctx, checker, words...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("the checker is not content: %w", err)
+		return out, fmt.Errorf("the checker is not content: %w", err)
 	}
-	return nil
+	return out, nil
 }
 
 // ended waits until no job is under way but those that start later, and returns

@@ -59,12 +59,18 @@ func workerMain() error {
 	if err != nil {
 		return err
 	}
+	grace := 20 * time.Second
+	if g := os.Getenv("GRACE"); g != "" {
+		if grace, err = time.ParseDuration(g); err != nil {
+			return err
+		}
+	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	conn := noted{c, j}
 	if os.Getenv("RUDE") != "" {
 		return rude(ctx, conn, j, name, slots, log)
 	}
-	w := worker.New(conn, worker.Config{Queues: []string{"chaos"}, Slots: slots, Name: name, Logger: log, Grace: 20 * time.Second, CancelGrace: 5 * time.Second})
+	w := worker.New(conn, worker.Config{Queues: []string{"chaos"}, Slots: slots, Name: name, Logger: log, Grace: grace, CancelGrace: 5 * time.Second})
 	for _, kind := range []string{"work", "poison", "split", "piece", "join"} {
 		w.HandleFunc(kind, func(ctx context.Context, t *worker.Task) (any, error) { return handle(ctx, j, t) })
 	}

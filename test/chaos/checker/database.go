@@ -62,12 +62,13 @@ type attempt struct {
 	lease, generation, n, claimed, ended int64
 	outcome                              string
 	status                               int64 // of the task after it
+	expired                              bool  // ended because its job was to end by then
 }
 
 // rises says that the end of the attempt moved the fence once more: it was lost,
 // given back, or ended by force.
 func (a attempt) rises() bool {
-	return a.outcome == "lease_lost" || a.outcome == "forced" || a.status == 2
+	return a.outcome == "lease_lost" || a.outcome == "forced" || a.status == 2 || a.expired
 }
 
 // free says that the attempt was not used up.
@@ -178,8 +179,10 @@ func (d *database) read(ctx context.Context, tx *sql.Tx) error {
 			}
 		}))
 	var a attempt
-	err = errors.Join(err, each(ctx, tx, "SELECT task_id, lease_version, generation, n, claimed_at, ended_at, outcome, status FROM attempts ORDER BY task_id, lease_version",
-		[]any{&of, &a.lease, &a.generation, &a.n, &a.claimed, &a.ended, &a.outcome, &a.status}, func() {
+	var failure []byte
+	err = errors.Join(err, each(ctx, tx, "SELECT task_id, lease_version, generation, n, claimed_at, ended_at, outcome, status, error FROM attempts ORDER BY task_id, lease_version",
+		[]any{&of, &a.lease, &a.generation, &a.n, &a.claimed, &a.ended, &a.outcome, &a.status, &failure}, func() {
+			a.expired = strings.Contains(string(failure), `"class":"expired"`)
 			if x := d.tasks[string(of)]; x != nil {
 				x.attempts = append(x.attempts, a)
 			} else {

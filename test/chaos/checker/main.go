@@ -24,7 +24,6 @@ func main() {
 	schema := flag.String("schema", "drover", "schema in PostgreSQL")
 	figures := flag.String("figures", "", "file for the figures, JSON")
 	few := flag.Bool("few", false, "no case is no failure: for runs of one scenario")
-	flag.Duration("lease", 0, "of the run; printed")
 	flag.Parse()
 	ok, err := judge(context.Background(), *dir, *url, *schema, *figures, *few, os.Stdout)
 	if err != nil {
