@@ -85,6 +85,9 @@ func (w *Worker) reportOutcomes(ctx context.Context) {
 		w.settled(again)
 		if a != nil {
 			w.answered(s, a, got.Leases)
+			if err != nil {
+				wake(w.renewWake) // it takes back what the lost answer handed out
+			}
 		}
 		if err != nil {
 			row.failed(err)

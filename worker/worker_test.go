@@ -829,6 +829,28 @@ func TestLostAnswerOfAnAcquireIsFollowedByARenewal(t *testing.T) {
 	})
 }
 
+func TestLostAnswerOfAReportThatAcquiresIsFollowedByARenewal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(lease(1, "quick", ""))
+		p.onSettle = func(n int, _ protocol.SettleRequest) error {
+			if n == 1 {
+				return errGone
+			}
+			return nil
+		}
+		w := New(p, Config{Slots: 1})
+		w.HandleFunc("quick", func(context.Context, *Task) (any, error) { return nil, nil })
+		r := run1(t, w)
+		synctest.Wait()
+		p.mu.Lock()
+		if a := p.batches[0].Acquire; a == nil || len(p.renewals) != 1 || p.renewals[0].Acquired != a.Number {
+			t.Errorf("after a report that acquires under %+v was lost, it renews %+v", a, p.renewals)
+		}
+		p.mu.Unlock()
+		r.wait(t)
+	})
+}
+
 // A stopped process wakes up, and reads the answer before any timer of it fires.
 func TestLeasesThatArriveAfterTheirEndAreNotStarted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
