@@ -12,6 +12,7 @@ import (
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
 	"github.com/drover-dev/drover/internal/store"
+	"github.com/drover-dev/drover/internal/store/driver"
 	"github.com/drover-dev/drover/internal/store/storetest"
 )
 
@@ -310,5 +311,60 @@ func TestSignReachesTheWorkerThatHasTheKind(t *testing.T) {
 			t.Fatal(err)
 		}
 		wg.Wait()
+	})
+}
+
+// TestStoppingServerTellsTheOthersWhatItDidLast: the signs of its last moment are
+// not lost with it.
+func TestStoppingServerTellsTheOthersWhatItDidLast(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		if db.Dialect() == driver.SQLite {
+			return // there are no others
+		}
+		other := engine.New(db, engine.Options{})
+		heard := make(chan string, 100)
+		hearing, deaf := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer deaf()
+		wg.Go(func() {
+			if err := other.Hear(hearing, func(queues []string) {
+				for _, q := range queues {
+					heard <- q
+				}
+			}); err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("hear: %v", err)
+			}
+		})
+		wait := func(name string, tell func()) {
+			t.Helper()
+			for end := time.After(20 * time.Second); ; {
+				tell()
+				select {
+				case q := <-heard:
+					if q == name {
+						return
+					}
+				case <-time.After(50 * time.Millisecond):
+				case <-end:
+					t.Fatalf("nobody hears of queue %s", name)
+				}
+			}
+		}
+		g := New(engine.New(db, engine.Options{}))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- g.Run(ctx) }()
+		if err := g.Started(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wait("first", func() { g.queued([]string{"first"}) })
+		stop()
+		g.queued([]string{"last"}) // a batch that was accepted before ends now
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		wait("last", func() {})
 	})
 }

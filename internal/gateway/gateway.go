@@ -121,6 +121,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	<-ctx.Done()
 	close(g.stopping)
 	wg.Wait()
+	// What was carried out last is told too, or it waits until others look.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	g.tell(last)
 	if heard != nil && !errors.Is(heard, context.Canceled) {
 		return fmt.Errorf("hear other servers: %w", heard)
 	}
@@ -151,15 +155,21 @@ func (g *Gateway) announce(ctx context.Context) {
 			return
 		case <-g.toAnnounce:
 		}
-		g.mu.Lock()
-		queues := slices.Collect(maps.Keys(g.unannounced))
-		clear(g.unannounced)
-		g.mu.Unlock()
-		// One that is lost costs a second of waiting elsewhere.
-		_ = g.engine.Announce(ctx, queues)
+		g.tell(ctx)
 		if g.pause(ctx, announceGap, nil) != nil {
 			return
 		}
+	}
+}
+
+// tell tells other servers which queues have new tasks.
+func (g *Gateway) tell(ctx context.Context) {
+	g.mu.Lock()
+	queues := slices.Collect(maps.Keys(g.unannounced))
+	clear(g.unannounced)
+	g.mu.Unlock()
+	if len(queues) > 0 {
+		_ = g.engine.Announce(ctx, queues) // one that is lost costs a second of waiting elsewhere
 	}
 }
 
