@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) { // nobody has said otherwise
-		must(f.Value.Set("8")) // they wait more than they work
+		must(f.Value.Set("4")) // they wait more than they work
 	}
 	os.Exit(around(m))
 }

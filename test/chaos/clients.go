@@ -336,7 +336,7 @@ func (l *load) poison(ctx context.Context) {
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second) // also when the storm is over
 	defer cancel()
 	j, err := l.any().WaitJob(ctx, id)
 	if err != nil || j.Status != drover.Failed {

@@ -213,8 +213,8 @@ func TestStoppedWorkerGivesBackWhatItHasNotStarted(t *testing.T) {
 			t.Parallel()
 			c, _ := started(t, database, 1, 30*time.Second)
 			x := c.patient(t)
-			// The public worker holds no more than it runs: its answer is held back on its
-			// way, so that nine leases arrive when it already drains.
+			// The worker holds no more than it runs: the answer is held back on its way, so
+			// that it stops while nine leases are on theirs.
 			w := c.worker(t, 10)
 			running := submit(t, x, effort{N: 1, Ms: 3000})
 			until(t, 10*time.Second, "the first task does not begin", func() bool { return len(c.begun(t, w.name)) == 1 })
@@ -222,7 +222,7 @@ func TestStoppedWorkerGivesBackWhatItHasNotStarted(t *testing.T) {
 			for i := range jobs {
 				jobs[i] = work(effort{N: i})
 			}
-			c.servers[0].front.Set(proxy.Hole, 0)
+			c.servers[0].front.Set(proxy.Mute, 0)
 			direct, err := client.New(client.Config{URL: "http://" + c.servers[0].addr, Token: c.token})
 			if err != nil {
 				t.Fatal(err)

@@ -20,6 +20,7 @@ const (
 	Pass    Mode = iota
 	Slow         // each chunk waits for the delay
 	Hole         // a partition: nothing comes through until the mode changes; nobody is told
+	Mute         // what the target says is held back until the mode changes
 	Refuse       // new connections are closed at once
 	Swallow      // the answer of the next COMMIT, or of the next POST, is lost and the connection cut
 )
@@ -203,7 +204,7 @@ func (p *Proxy) copy(x *pair, to, from *net.TCPConn, may func([]byte) bool) {
 		if Mode(p.mode.Load()) == Slow {
 			p.sleep(time.Duration(p.delay.Load()))
 		}
-		for Mode(p.mode.Load()) == Hole && p.sleep(10*time.Millisecond) {
+		for p.holds(from == x.target) && p.sleep(10*time.Millisecond) {
 		}
 		if x.dead.Load() {
 			if err != nil {
@@ -223,6 +224,12 @@ func (p *Proxy) copy(x *pair, to, from *net.TCPConn, may func([]byte) bool) {
 			return
 		}
 	}
+}
+
+// holds reports whether what comes is kept back for now.
+func (p *Proxy) holds(answer bool) bool {
+	m := Mode(p.mode.Load())
+	return m == Hole || m == Mute && answer
 }
 
 func (p *Proxy) sleep(d time.Duration) bool {
