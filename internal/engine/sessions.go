@@ -154,7 +154,7 @@ func (e *Engine) Renew(ctx context.Context, c Caller, id drover.SessionID, r dro
 				out.Lost = append(out.Lost, h)
 			}
 		}
-		out.Cancelled = slices.DeleteFunc(out.Cancelled, func(h drover.Held) bool { return !held[h] })
+		out.Cancelled = slices.DeleteFunc(out.Cancelled, func(h drover.Held) bool { return !held[h] || !granted[h] }) // one that ends here is lost
 		stopping := slices.DeleteFunc(slices.Clone(out.Cancelled), func(h drover.Held) bool { return !slices.Contains(r.Stopping, h) })
 		if err := tx.Pipe(ctx, store.Stopping(stopping, now)); err != nil {
 			return err
