@@ -95,7 +95,11 @@ func TestAnAttemptOfACancelledJobThatRunsOverIsCancelled(t *testing.T) {
 		if _, err := w.Cancel(t.Context(), w.c, id, engine.Request{}); err != nil {
 			t.Fatal(err)
 		}
-		if r := func() drover.Renewed { w.passing(10*time.Second, l); w.clock.add += 10 * time.Second; return w.renew(l) }(); len(r.Lost) != 1 || len(r.Cancelled) != 0 {
+		if r := func() drover.Renewed {
+			w.passing(10*time.Second, l)
+			w.clock.add += 10 * time.Second
+			return w.renew(l)
+		}(); len(r.Lost) != 1 || len(r.Cancelled) != 0 {
 			t.Errorf("the renewal that ends it says %+v; it is lost, there is nothing to cancel", r)
 		}
 		w.want(id, drover.Cancelled)
