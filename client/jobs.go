@@ -237,11 +237,6 @@ func (c *Client) Replay(ctx context.Context, id drover.TaskID, r Replay) (drover
 	return post[drover.Task](ctx, c, call{path: taskPath(id) + "/replay", repeat: true}, r)
 }
 
-// DeadLetters returns a page of the tasks whose attempts are used up, newest first.
-func (c *Client) DeadLetters(ctx context.Context, l List) (protocol.Page[drover.Task], error) {
-	return get[protocol.Page[drover.Task]](ctx, c, "/v1/dead-letters", l.query())
-}
-
 // Events returns events of a job numbered above after, at most limit (zero: the
 // server's default). Watch follows them.
 func (c *Client) Events(ctx context.Context, id drover.JobID, after int64, limit int) (protocol.Page[drover.Event], error) {

@@ -126,9 +126,66 @@ type CircuitRequest struct {
 // ReplayRequest is the body of POST /v1/tasks/{id}/replay. It may be empty.
 type ReplayRequest struct {
 	// Input, when set, takes the place of the task's input.
-	Input     json.RawMessage `json:"input,omitempty"`
-	Reason    string          `json:"reason,omitempty"`
-	RequestID string          `json:"request_id,omitempty"`
+	Input json.RawMessage `json:"input,omitempty"`
+	// Reopen replays it though its dead letter was closed.
+	Reopen    bool   `json:"reopen,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	RequestID string `json:"request_id,omitempty"`
+}
+
+// LetterFilter selects dead letters; what is left out does not matter.
+type LetterFilter struct {
+	// State is open when it is left out; closed goes with reopen.
+	State       string `json:"state,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Kind        string `json:"kind,omitempty"`
+	// Pipeline is a name, without a version.
+	Pipeline   string            `json:"pipeline,omitempty"`
+	Queue      string            `json:"queue,omitempty"`
+	ErrorClass drover.ErrorClass `json:"error_class,omitempty"`
+	// Status is FAILED or DEAD_LETTER.
+	Status drover.Status `json:"status,omitzero"`
+	JobID  drover.JobID  `json:"job_id,omitzero"`
+	// Since and Until bound when the task ended; Until itself is not in it.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+// ReplayLettersRequest is the body of POST /v1/dead-letters/replay. Exactly one
+// of TaskIDs and Filter is set; an empty Filter selects every open dead letter.
+type ReplayLettersRequest struct {
+	// TaskIDs are at most 1000 tasks.
+	TaskIDs []drover.TaskID `json:"task_ids,omitempty"`
+	Filter  *LetterFilter   `json:"filter,omitempty"`
+	// DryRun tells what would be done and does nothing.
+	DryRun bool `json:"dry_run,omitempty"`
+	// Rate is how many a second at most; zero is no limit.
+	Rate float64 `json:"rate,omitempty"`
+	// Canary is how many are replayed first: the others follow when these have succeeded, and only then.
+	Canary int `json:"canary,omitempty"`
+	// Input takes the place of each task's input.
+	Input json.RawMessage `json:"input,omitempty"`
+	// Patch is a JSON merge patch (RFC 7396), applied to each task's input.
+	Patch json.RawMessage `json:"patch,omitempty"`
+	// Reopen replays also those that were closed.
+	Reopen bool   `json:"reopen,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// RequestID makes a repeat within 24 hours return the same operation.
+	RequestID string `json:"request_id,omitempty"`
+}
+
+// CloseLettersRequest is the body of POST /v1/dead-letters/close. Exactly one of
+// TaskIDs and Filter is set; an empty Filter selects every open dead letter.
+type CloseLettersRequest struct {
+	// TaskIDs are at most 1000 tasks.
+	TaskIDs []drover.TaskID `json:"task_ids,omitempty"`
+	Filter  *LetterFilter   `json:"filter,omitempty"`
+	// DryRun tells what would be done and does nothing.
+	DryRun bool `json:"dry_run,omitempty"`
+	// Reason is required.
+	Reason string `json:"reason"`
+	// RequestID makes a repeat within 24 hours return the same operation.
+	RequestID string `json:"request_id,omitempty"`
 }
 
 // NewToken is the body of POST /v1/tokens. The answer is a drover.Token with

@@ -143,7 +143,7 @@ func TestCurlPrintsTheRequestAndSendsNothing(t *testing.T) {
 		"pipeline apply p.yaml":                       `curl -sS ` + auth + ` -H 'Content-Type: application/yaml' --data-binary @p.yaml 'http://127.0.0.1:9/v1/pipelines?file=p.yaml'`,
 		"task attempts " + task:                       `curl -sS ` + auth + ` http://127.0.0.1:9/v1/tasks/` + task + `/attempts`,
 		"queue list":                                  `curl -sS ` + auth + ` http://127.0.0.1:9/v1/queues`,
-		"dlq list":                                    `curl -sS ` + auth + ` 'http://127.0.0.1:9/v1/dead-letters?limit=1000'`,
+		"dlq list":                                    `curl -sS ` + auth + ` 'http://127.0.0.1:9/v1/dead-letters?limit=50'`,
 		"token revoke tok_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C": `curl -sS -X DELETE ` + auth + ` http://127.0.0.1:9/v1/tokens/tok_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C`,
 		"version --server":                            `curl -sS ` + auth + ` http://127.0.0.1:9/version`,
 	} {

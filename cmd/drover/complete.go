@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/client"
 )
 
@@ -59,26 +58,23 @@ func (a *app) completeJobs(cmd *cobra.Command, words []string, toComplete string
 // completeTasks offers dead letters, or the tasks of the newest job.
 func (a *app) completeTasks(dead bool) cobra.CompletionFunc {
 	return a.live(func(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
-		var tasks []drover.Task
-		if dead {
-			p, err := c.DeadLetters(ctx, client.List{Limit: newest})
-			if err != nil {
-				return nil, err
-			}
-			tasks = p.Items
-		} else {
-			jobs, err := c.Jobs(ctx, client.JobsFilter{List: client.List{Limit: 1}})
-			if err != nil || len(jobs.Items) == 0 {
-				return nil, err
-			}
-			p, err := c.Tasks(ctx, jobs.Items[0].ID, client.TasksFilter{List: client.List{Limit: newest}})
-			if err != nil {
-				return nil, err
-			}
-			tasks = p.Items
-		}
 		var out []cobra.Completion
-		for _, t := range tasks {
+		if dead {
+			p, err := c.DeadLetters(ctx, client.LetterFilter{}, client.List{Limit: newest})
+			for _, l := range p.Items {
+				out = append(out, cobra.CompletionWithDesc(l.TaskID.String(), letterLabel(l)+", "+l.Status.String()))
+			}
+			return out, err
+		}
+		jobs, err := c.Jobs(ctx, client.JobsFilter{List: client.List{Limit: 1}})
+		if err != nil || len(jobs.Items) == 0 {
+			return nil, err
+		}
+		p, err := c.Tasks(ctx, jobs.Items[0].ID, client.TasksFilter{List: client.List{Limit: newest}})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range p.Items {
 			out = append(out, cobra.CompletionWithDesc(t.ID.String(), taskLabel(t)+", "+t.Status.String()))
 		}
 		return out, nil

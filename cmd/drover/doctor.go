@@ -184,7 +184,7 @@ func (a *app) examine(ctx context.Context, where database, mend bool) (found []f
 	} else {
 		examineQueues(queues, add)
 	}
-	if dead, err := c.DeadLetters(ctx, client.List{Limit: maxPage}); err == nil {
+	if dead, err := c.DeadLetters(ctx, client.LetterFilter{}, client.List{Limit: maxPage}); err == nil {
 		examineDead(dead.Items, dead.NextCursor != "", add)
 	}
 	return found
@@ -220,7 +220,7 @@ func examineQueues(queues []drover.Queue, add adder) {
 	}
 }
 
-func examineDead(dead []drover.Task, more bool, add adder) {
+func examineDead(dead []drover.Letter, more bool, add adder) {
 	if len(dead) == 0 {
 		add("dead letters", "ok", "", "none")
 		return
@@ -229,7 +229,7 @@ func examineDead(dead []drover.Task, more bool, add adder) {
 	if more {
 		count += " or more"
 	}
-	add("dead letters", "warn", "\"drover dlq list\" shows them, \"drover dlq replay\" runs them again", "%s; the newest is %s", count, taskLabel(dead[0]))
+	add("dead letters", "warn", "\"drover dlq groups\" and \"drover dlq list\" show them, \"drover dlq replay\" runs them again", "%s; the newest is %s", count, letterLabel(dead[0]))
 }
 
 func examineDatabase(ctx context.Context, where database, mend bool, add adder) {

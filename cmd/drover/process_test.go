@@ -19,6 +19,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,6 +28,7 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/client"
 	"github.com/drover-dev/drover/internal/store"
 	"github.com/drover-dev/drover/internal/store/storetest"
 )
@@ -295,30 +298,117 @@ func TestDeadLetterIsReplayedWithAnotherInput(t *testing.T) {
 	for _, job := range jobs {
 		f.must(exitFailed, "job", "wait", job, "--timeout", "30s")
 	}
-	dead := get[[]drover.Task](f, "dlq", "list", "--status", "DEAD_LETTER")
+	dead := get[[]drover.Letter](f, "dlq", "list", "--status", "DEAD_LETTER")
 	if len(dead) != 2 || dead[0].JobID.String() != jobs[1] {
 		t.Fatalf("dead letters = %v, want 2, the newest first", dead)
 	}
-	if out := f.must(0, "dlq", "list", "--job", jobs[0], "-o", "name"); out != dead[1].ID.String() {
-		t.Errorf("dead letters of the first job = %q, want %s", out, dead[1].ID)
+	if out := f.must(0, "dlq", "list", "--job", jobs[0], "-o", "name"); out != dead[1].TaskID.String() {
+		t.Errorf("dead letters of the first job = %q, want %s", out, dead[1].TaskID)
+	}
+	groups := get[[]drover.LetterGroup](f, "dlq", "groups", "--since", "1h")
+	if len(groups) != 1 || groups[0].Count != 2 || groups[0].Fingerprint != dead[0].Fingerprint {
+		t.Errorf("groups = %+v", groups)
 	}
 	if out, errs, _ := f.try("dlq", "replay", "--all", "--kind", "exec", "--dry-run", "-o", "name"); strings.Count(out, "\n") != 2 || !strings.Contains(errs, "would replay 2") {
 		t.Errorf("dry run: %q %q", out, errs)
 	}
-	f.must(0, "dlq", "replay", dead[0].ID.String(), "--input", `{"command":["echo","mended"]}`)
+	f.must(0, "dlq", "replay", dead[0].TaskID.String(), "--input", `{"command":["echo","mended"]}`)
 	f.must(0, "job", "wait", jobs[1], "--timeout", "30s")
-	task := get[drover.Task](f, "task", "get", dead[0].ID.String())
+	task := get[drover.Task](f, "task", "get", dead[0].TaskID.String())
 	if task.Generation != 2 || task.Status != drover.Succeeded {
 		t.Errorf("the replayed task is %s in generation %d, want SUCCEEDED in 2", task.Status, task.Generation)
 	}
 	if attempts := get[[]drover.Attempt](f, "task", "attempts", task.ID.String()); len(attempts) != 2 {
 		t.Errorf("%d attempts, want 2", len(attempts))
 	}
-	f.must(exitConflict, "dlq", "show", task.ID.String())
-	if out := f.must(0, "dlq", "replay", "--all", "-o", "name"); out != dead[1].ID.String() {
+	shown := get[drover.Letter](f, "dlq", "show", task.ID.String())
+	if shown.State != drover.LetterReplayed || shown.Context == nil || len(shown.Context.Lineage) != 2 || !shown.Context.Lineage[1].NewInput {
+		t.Errorf("shown: %+v", shown)
+	}
+	if out := f.must(0, "dlq", "show", dead[1].TaskID.String()); !strings.Contains(out, "FINGERPRINT") || !strings.Contains(out, "ATTEMPT 1.1") {
+		t.Errorf("shown:\n%s", out)
+	}
+	f.must(exitConflict, "dlq", "replay", task.ID.String())
+	f.must(exitNotFound, "dlq", "replay", "task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C")
+	f.must(exitNotFound, "dlq", "show", "task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C")
+	f.must(0, "dlq", "close", "--fingerprint", groups[0].Fingerprint, "--reason", "let it be")
+	if out := f.must(0, "dlq", "list", "-o", "name"); out != "" {
+		t.Errorf("still listed: %q", out)
+	}
+	f.must(exitConflict, "dlq", "replay", dead[1].TaskID.String())
+	if out := f.must(0, "dlq", "replay", "--all", "--reopen", "-o", "name"); out != dead[1].TaskID.String() {
 		t.Errorf("replayed %q, want the other", out)
 	}
 	f.must(exitFailed, "job", "wait", jobs[0], "--timeout", "30s")
+}
+
+// TestCanariesStopAReplay: two go first; as one of them fails again, the others stay.
+func TestCanariesStopAReplay(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.dev()
+	var jobs []string
+	for i := range 4 {
+		jobs = append(jobs, submitExec(f, "exit "+strconv.Itoa(i+1), "--max-attempts", "1"))
+	}
+	for _, job := range jobs {
+		f.must(exitFailed, "job", "wait", job, "--timeout", "30s")
+	}
+	_, errs, code := f.try("dlq", "replay", "--all", "--canary", "2")
+	if code != exitFailed || !strings.Contains(errs, "canary task") || !strings.Contains(errs, "replayed 2 of 4") {
+		t.Errorf("code %d, stderr %q", code, errs)
+	}
+	ops := get[[]drover.BatchOperation](f, "dlq", "operations")
+	if len(ops) != 1 || ops[0].State != drover.BatchStopped || ops[0].Waiting != 2 {
+		t.Errorf("operations %+v", ops)
+	}
+}
+
+// TestAKilledServerGoesOnWithAReplay: killed in the middle, the next server
+// replays the rest, and none twice.
+func TestAKilledServerGoesOnWithAReplay(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	d := f.dev()
+	const n = 150
+	at, err := readDevFile(filepath.Join(f.path, ".drover"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Config{URL: at.URL, Token: at.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.SubmitMany(t.Context(), slices.Repeat([]drover.NewJob{{Kind: "exec", Input: json.RawMessage(`{"command":["false"]}`), Retry: &drover.Retry{MaxAttempts: 1}}}, n)); err != nil {
+		t.Fatal(err)
+	}
+	dead := func(generation int) int {
+		all := get[[]drover.Letter](f, "dlq", "list", "--state", "all", "--limit", "0")
+		return len(slices.DeleteFunc(all, func(l drover.Letter) bool { return l.Generation != generation }))
+	}
+	eventually(t, "not all have failed", func() bool { return dead(1) == n })
+	o := get[drover.BatchOperation](f, "dlq", "replay", "--all", "--rate", "50", "--no-wait", "--request-id", "killed")
+	for until := time.Now().Add(20 * time.Second); ; {
+		at := get[drover.BatchOperation](f, "dlq", "operation", o.ID.String())
+		if at.Ended() || time.Now().After(until) {
+			t.Fatalf("not killed in the middle: %+v", at)
+		}
+		if at.Done > 5 {
+			break
+		}
+	}
+	d.signal(syscall.SIGKILL)
+	d.wait(t)
+	f.dev()
+	f.must(0, "dlq", "operation", o.ID.String(), "--wait")
+	if at := get[drover.BatchOperation](f, "dlq", "replay", "--all", "--rate", "50", "--request-id", "killed"); at.ID != o.ID || at.Done != n || at.State != drover.BatchDone {
+		t.Errorf("the operation: %+v", at)
+	}
+	eventually(t, "each has not failed twice", func() bool { return dead(2) == n })
+	if dead(1) != n || dead(3) != 0 {
+		t.Errorf("%d failed once and %d three times", dead(1), dead(3))
+	}
 }
 
 const twoSteps = `

@@ -14,7 +14,7 @@ import (
 
 func (a *app) taskCommand() *cobra.Command {
 	return a.noun("task", "Look at the tasks of jobs, and replay them", true,
-		a.taskList(), a.taskGet("get", "Show a task", "task"), a.taskAttempts(), a.taskLogs(), a.taskReplay("task"))
+		a.taskList(), a.taskGet(), a.taskAttempts(), a.taskLogs(), a.taskReplay())
 }
 
 var taskColumns = columns[drover.Task]{
@@ -138,15 +138,14 @@ func (a *app) taskList() *cobra.Command {
 	return cmd
 }
 
-// taskGet shows one task; it is "task get" and "dlq show".
-func (a *app) taskGet(verb, short, noun string) *cobra.Command {
+func (a *app) taskGet() *cobra.Command {
 	return &cobra.Command{
-		Use:   verb + " TASK",
-		Short: short,
-		Example: fmt.Sprintf(`  drover %s %s task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
-  drover %s %s task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C -o json`, noun, verb, noun, verb),
+		Use:   "get TASK",
+		Short: "Show a task",
+		Example: `  drover task get task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
+  drover task get task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C -o json`,
 		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.completeTasks(noun == "dlq"),
+		ValidArgsFunction: a.completeTasks(false),
 		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
 			id, err := parsed(drover.ParseTaskID(words[0]))
 			if err != nil {
@@ -155,9 +154,6 @@ func (a *app) taskGet(verb, short, noun string) *cobra.Command {
 			t, err := c.Task(ctx, id)
 			if err != nil {
 				return err
-			}
-			if noun == "dlq" && t.Status != drover.DeadLetter && t.Status != drover.Failed {
-				return exitf(exitConflict, "%s is %s, not a dead letter; \"drover task get\" shows it", id, t.Status)
 			}
 			return printOne(a.printer(), taskColumns, t)
 		}),
@@ -251,8 +247,8 @@ func (a *app) taskLogs() *cobra.Command {
 	return cmd
 }
 
-// taskReplay runs a finished task again; it is "task replay", and part of "dlq replay".
-func (a *app) taskReplay(noun string) *cobra.Command {
+// taskReplay runs a finished task again, also one that succeeded.
+func (a *app) taskReplay() *cobra.Command {
 	var (
 		input string
 		r     client.Replay
@@ -265,7 +261,7 @@ Tasks after it run when it succeeds.`,
 		Example: `  drover task replay task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
   drover task replay task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C --input @fixed.json --reason "wrong bucket"`,
 		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.completeTasks(noun == "dlq"),
+		ValidArgsFunction: a.completeTasks(false),
 		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) (err error) {
 			id, err := parsed(drover.ParseTaskID(words[0]))
 			if err != nil {
@@ -281,23 +277,20 @@ Tasks after it run when it succeeds.`,
 			return a.replayed(t)
 		}),
 	}
-	replayFlags(cmd, &input, &r)
+	cmd.Flags().StringVar(&input, "input", "", "run it with this input: JSON, @FILE, or - for standard input")
+	cmd.Flags().StringVar(&r.Reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&r.RequestID, "request-id", "", "repeating the command with this id within 24 h gives the first answer (default: one of its own)")
+	cmd.Flags().BoolVar(&r.Reopen, "reopen", false, "though its dead letter was closed")
 	return cmd
 }
 
-func replayFlags(cmd *cobra.Command, input *string, r *client.Replay) {
-	cmd.Flags().StringVar(input, "input", "", "run it with this input: JSON, @FILE, or - for standard input")
-	cmd.Flags().StringVar(&r.Reason, "reason", "", "why, for the record")
-	cmd.Flags().StringVar(&r.RequestID, "request-id", "", "repeating the command with this id within 24 h gives the first answer (default: one of its own)")
-}
-
-// replayed prints the tasks that run again, as a list.
-func (a *app) replayed(tasks ...drover.Task) error {
+// replayed prints a task that runs again, as a list.
+func (a *app) replayed(t drover.Task) error {
 	p := a.printer()
-	if len(tasks) == 1 && p.format != "table" && p.format != "wide" {
-		return printOne(p, taskColumns, tasks[0])
+	if p.format != "table" && p.format != "wide" {
+		return printOne(p, taskColumns, t)
 	}
-	return printTable(p, taskColumns, tasks)
+	return printTable(p, taskColumns, []drover.Task{t})
 }
 
 // cancelText tells how far the cancel of a running task has come.

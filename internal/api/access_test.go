@@ -33,6 +33,7 @@ type things struct {
 	worker   drover.SessionID
 	lease    drover.Lease
 	replay   string // a task that can be replayed
+	op       drover.OperationID
 }
 
 // things makes one of each for the tenant that owns the token.
@@ -57,6 +58,9 @@ func (w *world) things(token, canary string) things {
 	dead := job()
 	w.settle(token, s, drover.Outcome{TaskID: dead.TaskID, LeaseVersion: dead.LeaseVersion, Status: drover.OutcomeFailed, Error: &drover.Failure{Message: canary}})
 	x.replay = dead.TaskID.String()
+	var op drover.BatchOperation
+	w.do("POST", "/v1/dead-letters/close", token, protocol.CloseLettersRequest{TaskIDs: []drover.TaskID{drover.TaskID(exampleID(9))}, Reason: canary}).is(200, &op)
+	x.op = op.ID
 	x.lease = job()
 	x.task = x.lease.TaskID
 	lease := "/v1/leases/" + x.task.String()
@@ -81,7 +85,7 @@ type asking struct {
 // asks makes one request for each route about the things of a tenant.
 func asks(x things, canary string) []asking {
 	ids := strings.NewReplacer("{job_id}", x.job.String(), "{task_id}", x.task.String(), "{artifact_id}", x.artifact.String(), "{token_id}", x.token.String(),
-		"{worker_id}", x.worker.String(), "{pipeline}", canary, "{queue}", "q", "{circuit}", "payment-api")
+		"{worker_id}", x.worker.String(), "{operation_id}", x.op.String(), "{pipeline}", canary, "{queue}", "q", "{circuit}", "payment-api")
 	held := drover.Held{TaskID: x.task, LeaseVersion: x.lease.LeaseVersion}
 	bodies := map[string]any{
 		"submitJob": drover.NewJob{Pipeline: canary}, "submitJobs": protocol.BatchRequest{Jobs: []drover.NewJob{{Pipeline: canary}}},
@@ -93,9 +97,15 @@ func asks(x things, canary string) []asking {
 		"setProgress": protocol.ProgressRequest{LeaseVersion: held.LeaseVersion, Ratio: 0.5}, "sendHeartbeat": protocol.HeartbeatRequest{LeaseVersion: held.LeaseVersion}, "appendLogs": protocol.LogsRequest{LeaseVersion: held.LeaseVersion, Lines: []drover.LogLine{{Text: "x", Level: "info"}}},
 		"putArtifact": []byte("x"), "createToken": protocol.NewToken{Name: "t", Scopes: []string{"jobs:read"}},
 	}
+	if id, err := drover.ParseTaskID(x.replay); err == nil {
+		bodies["replayDeadLetters"] = protocol.ReplayLettersRequest{TaskIDs: []drover.TaskID{id}}
+		bodies["closeDeadLetters"] = protocol.CloseLettersRequest{TaskIDs: []drover.TaskID{id}, Reason: "r"}
+	}
 	queries := map[string]string{
-		"putArtifact":   "?name=x&lease_version=" + itoa(int(held.LeaseVersion)),
-		"listArtifacts": "?job_id=" + x.job.String(),
+		"listDeadLetters":  "?job_id=" + x.job.String(),
+		"groupDeadLetters": "?job_id=" + x.job.String(),
+		"putArtifact":      "?name=x&lease_version=" + itoa(int(held.LeaseVersion)),
+		"listArtifacts":    "?job_id=" + x.job.String(),
 	}
 	var out []asking
 	for _, r := range table() {
@@ -208,12 +218,12 @@ func TestOtherTenantsThingsAreNotThere(t *testing.T) {
 		}
 		never := things{
 			job: drover.JobID(random(1)), task: drover.TaskID(random(2)), artifact: drover.ArtifactID(random(3)), token: drover.TokenID(random(4)), worker: 999_999,
-			lease: a.lease, replay: drover.TaskID(random(5)).String(),
+			lease: a.lease, replay: drover.TaskID(random(5)).String(), op: drover.OperationID(random(6)),
 		}
 		foreign, unknown := asks(a, "canary-a"), asks(never, "canary-x")
 		same := func(s string) string { // without what differs by the question
 			for _, x := range []things{a, never} {
-				for _, id := range []string{x.job.String(), x.task.String(), x.artifact.String(), x.token.String(), x.worker.String(), x.replay} {
+				for _, id := range []string{x.job.String(), x.task.String(), x.artifact.String(), x.token.String(), x.worker.String(), x.replay, x.op.String()} {
 					s = strings.ReplaceAll(s, id, "ID")
 				}
 			}
@@ -266,7 +276,7 @@ func TestOtherTenantsThingsAreNotThere(t *testing.T) {
 		if job.Status != drover.Running || job.Paused || job.Cancelling {
 			t.Errorf("the job became %+v", job)
 		}
-		for _, path := range []string{"/v1/jobs", "/v1/dead-letters", "/v1/pipelines", "/v1/artifacts", "/v1/workers", "/v1/tokens", "/v1/queues"} {
+		for _, path := range []string{"/v1/jobs", "/v1/dead-letters?state=all", "/v1/dead-letters/groups", "/v1/batch-operations", "/v1/pipelines", "/v1/artifacts", "/v1/workers", "/v1/tokens", "/v1/queues"} {
 			r := w.do("GET", path, eve, nil).is(200)
 			if strings.Contains(string(r.body), "canary-a") {
 				t.Errorf("%s lists another tenant's: %s", path, r.body)

@@ -161,10 +161,7 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		if len(lines.Items) != 1 || lines.Items[0].Level != "stderr" {
 			t.Errorf("second page of lines = %+v", lines)
 		}
-		w.do("GET", "/v1/dead-letters", w.admin, nil).is(200, &tasks)
-		if len(tasks.Items) != 1 || tasks.Items[0].ID != task.ID {
-			t.Errorf("dead letters = %+v", tasks.Items)
-		}
+		w.deadLetters(self, task.ID)
 		w.do("GET", self+"/events", w.admin, nil).is(200)
 
 		// Its artifact.
@@ -184,11 +181,12 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		w.do("GET", content, run, nil, "If-None-Match: "+r.header.Get("ETag")).is(304)
 
 		// Once more, and then no more.
-		w.do("POST", "/v1/tasks/"+task.ID.String()+"/replay", w.admin, protocol.ReplayRequest{Reason: "again", Input: json.RawMessage(`{"n":1}`)}).is(200, &task)
+		w.do("POST", "/v1/tasks/"+task.ID.String()+"/replay", w.admin, protocol.ReplayRequest{Reason: "again", Input: json.RawMessage(`{"n":1}`), Reopen: true}).is(200, &task)
 		if task.Generation != 2 {
 			t.Errorf("generation = %d", task.Generation)
 		}
 		w.do("DELETE", self, w.admin, nil).refused(409, drover.CodeInvalidTransition)
+		w.replayedLetter(task.ID)
 		w.do("POST", self+"/cancel", w.admin, protocol.ActionRequest{RequestID: "c1"}).is(200, &job)
 		w.do("DELETE", self, w.admin, nil).is(204)
 		w.do("GET", self, w.admin, nil).refused(404, drover.CodeNotFound)

@@ -57,6 +57,30 @@ var (
 		QueuedAt: exampleTime.Add(time.Second), ClaimedAt: exampleTime.Add(2 * time.Second), FinishedAt: exampleTime.Add(9 * time.Second),
 		Input: exampleJSON(`{"segment":2}`), Error: &drover.Failure{Class: drover.ClassRetryable, Message: "model server answered 500", Type: "http_500"},
 	}
+	exampleOperationID = drover.OperationID(exampleID(5))
+	exampleLetter      = drover.Letter{
+		TaskID: exampleTaskID, Generation: 1, JobID: exampleJobID, Status: drover.DeadLetter, Pipeline: "dataset-ingestion", Name: "features", Index: 2, Kind: "features", Queue: "cpu",
+		Fingerprint: "0f54f6d3a98eb1d4", Attempt: 4, Worker: "gpu-3/4711", Error: exampleTask.Error, FinishedAt: exampleTask.FinishedAt, State: drover.LetterOpen,
+	}
+	exampleWholeLetter = func() drover.Letter {
+		l := exampleLetter
+		l.Context = &drover.FailureContext{Input: exampleTask.Input, InputGeneration: 1, Parents: []drover.TaskRef{{TaskID: exampleTaskID, Name: "extract", Index: 2, Status: drover.Succeeded, Generation: 1}},
+			Attempts: []drover.Attempt{exampleAttempt}, Logs: []drover.LogLine{exampleLine}, Lineage: []drover.Generation{{Generation: 1, Status: drover.DeadLetter, FinishedAt: exampleTask.FinishedAt}}}
+		return l
+	}()
+	exampleGroup = drover.LetterGroup{Fingerprint: exampleLetter.Fingerprint, Count: 17, FirstAt: exampleTime, LastAt: exampleTask.FinishedAt, Pipeline: "dataset-ingestion", Name: "features", Kind: "features",
+		Error: exampleTask.Error, TaskID: exampleTaskID}
+	exampleReplayLetters = protocol.ReplayLettersRequest{Filter: &protocol.LetterFilter{Fingerprint: exampleLetter.Fingerprint}, Canary: 5, Rate: 10, Reason: "the model server is back", RequestID: "replay-2"}
+	exampleCloseLetters  = protocol.CloseLettersRequest{TaskIDs: []drover.TaskID{exampleTaskID}, Reason: "the customer is gone", RequestID: "close-1"}
+	exampleOperation     = drover.BatchOperation{ID: exampleOperationID, Action: drover.ActionReplay, State: drover.BatchDone, Actor: "ci", Reason: "the model server is back", RequestID: "replay-2",
+		Total: 2, Done: 1, Refused: 1, CreatedAt: exampleTime, EndedAt: exampleTime.Add(time.Second),
+		Items: []drover.OperationItem{{Number: 1, TaskID: exampleTaskID, Generation: 1, State: drover.ItemDone, NextGeneration: 2},
+			{Number: 2, TaskID: drover.TaskID(exampleID(6)), Generation: 1, State: drover.ItemRefused, Code: drover.CodeInvalidTransition, Detail: "job " + exampleJobID.String() + " is stopping (it was cancelled); replay when it has ended"}}}
+	exampleRunning = func() drover.BatchOperation {
+		o := exampleOperation
+		o.State, o.Total, o.Done, o.Refused, o.Waiting, o.Rate, o.Canary, o.EndedAt, o.Items = drover.BatchWaitingCanary, 17, 5, 0, 12, 10, 5, time.Time{}, nil
+		return o
+	}()
 	exampleAttempt = drover.Attempt{
 		TaskID: exampleTaskID, Generation: 1, Attempt: 4, LeaseVersion: 7, Worker: "gpu-3/4711", Outcome: drover.OutcomeFailed,
 		ClaimedAt: exampleTime.Add(2 * time.Second), EndedAt: exampleTime.Add(9 * time.Second), Error: exampleTask.Error,

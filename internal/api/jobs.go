@@ -375,28 +375,12 @@ func (a *API) replayTask(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	task, err := a.engine.Replay(r.Context(), r.caller, id, engine.ReplayRequest{
-		Request: engine.Request{ID: in.RequestID, Reason: in.Reason}, Input: in.Input,
+		Request: engine.Request{ID: in.RequestID, Reason: in.Reason}, Input: in.Input, Reopen: in.Reopen,
 	})
 	if err != nil {
 		return err
 	}
 	return a.reply(w, r, http.StatusOK, task)
-}
-
-func (a *API) listDeadLetters(w http.ResponseWriter, r *request) error {
-	p, err := a.page(r, len(drover.ID{}))
-	if err != nil {
-		return err
-	}
-	job, err := queryID(r, "job_id", drover.ParseJobID)
-	if err != nil {
-		return err
-	}
-	tasks, err := a.engine.Tasks(r.Context(), r.caller, engine.TaskQuery{DeadLetters: true, Job: job, After: drover.TaskID(p.idOf()), Limit: p.limit + 1})
-	if err != nil {
-		return err
-	}
-	return listed(a, w, r, p, tasks, func(t drover.Task) []byte { return t.ID[:] })
 }
 
 func (a *API) listQueues(w http.ResponseWriter, r *request) error {

@@ -121,11 +121,12 @@ func outline(routes []route, version string) object {
 
 var tagNotes = [][2]string{
 	{"jobs", "Submit work, follow it, stop it."},
-	{"tasks", "The parts of a job, their attempts, and the dead letters."},
+	{"tasks", "The parts of a job, and their attempts."},
 	{"pipelines", "Definitions, versioned."},
 	{"queues", "Where tasks wait."},
 	{"circuits", "What many tasks use: while one is open, none of its tasks starts."},
 	{"workers", "The protocol of workers: open a session, acquire, renew, settle."},
+	{"dead letters", "What ended badly and waits for a person."},
 	{"artifacts", "What tasks made."},
 	{"tokens", "Who may do what."},
 	{"server", "Health, version, this document."},

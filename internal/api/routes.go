@@ -80,13 +80,14 @@ func pages(more ...param) []param { return append(more, limitParam, cursorParam)
 
 // pathParams describes what stands in braces in the paths.
 var pathParams = map[string]object{
-	"job_id":      {{"$ref", "#/components/schemas/JobID"}},
-	"task_id":     {{"$ref", "#/components/schemas/TaskID"}},
-	"artifact_id": {{"$ref", "#/components/schemas/ArtifactID"}},
-	"worker_id":   {{"$ref", "#/components/schemas/SessionID"}},
-	"token_id":    {{"$ref", "#/components/schemas/TokenID"}},
-	"pipeline":    stringSchema,
-	"queue":       stringSchema,
+	"job_id":       {{"$ref", "#/components/schemas/JobID"}},
+	"task_id":      {{"$ref", "#/components/schemas/TaskID"}},
+	"artifact_id":  {{"$ref", "#/components/schemas/ArtifactID"}},
+	"worker_id":    {{"$ref", "#/components/schemas/SessionID"}},
+	"token_id":     {{"$ref", "#/components/schemas/TokenID"}},
+	"operation_id": {{"$ref", "#/components/schemas/OperationID"}},
+	"pipeline":     stringSchema,
+	"queue":        stringSchema,
 }
 
 func ok(of, example any, headers ...string) []answer {
@@ -101,6 +102,31 @@ func tagged(of, example any, headers ...string) []answer {
 	return []answer{
 		{status: http.StatusOK, of: of, about: "As it is now.", headers: append(headers, "ETag"), example: example},
 		{status: http.StatusNotModified, about: "The client's `ETag` is still right."},
+	}
+}
+
+// letterParams are the filters of dead letters. more are states that a list has besides.
+func letterParams(more ...any) []param {
+	states := append([]any{drover.LetterOpen, drover.LetterReplayed, drover.LetterClosed}, more...)
+	return []param{
+		{in: inQuery, name: "state", about: "What has become of it.", schema: object{{"type", "string"}, {"enum", states}, {"default", drover.LetterOpen}}},
+		{in: inQuery, name: "fingerprint", about: "Only those of this group.", schema: stringSchema},
+		kindParam,
+		{in: inQuery, name: "pipeline", about: "Only those of this pipeline.", schema: stringSchema},
+		{in: inQuery, name: "queue", about: "Only those of this queue.", schema: stringSchema},
+		{in: inQuery, name: "error_class", about: "Only those with an error of this class.", schema: object{{"$ref", "#/components/schemas/ErrorClass"}}},
+		{in: inQuery, name: "status", about: "Only DEAD_LETTER (attempts used up) or FAILED (permanent error).", schema: object{{"type", "string"}, {"enum", []any{"DEAD_LETTER", "FAILED"}}}},
+		{in: inQuery, name: "job_id", about: "Only those of this job.", schema: object{{"$ref", "#/components/schemas/JobID"}}},
+		{in: inQuery, name: "since", about: "Only those that ended at this time or after it.", schema: timeSchema},
+		{in: inQuery, name: "until", about: "Only those that ended before this time.", schema: timeSchema},
+	}
+}
+
+// operated are the answers of what a batch operation does.
+func operated() []answer {
+	return []answer{
+		{status: http.StatusOK, of: drover.BatchOperation{}, about: "Done, as far as it was not refused; or what would be done, of a dry run.", headers: []string{"Location"}, example: exampleOperation},
+		{status: http.StatusAccepted, of: drover.BatchOperation{}, about: "The operation is committed and goes on by itself.", headers: []string{"Location", "Retry-After"}, example: exampleRunning},
 	}
 }
 
@@ -206,10 +232,38 @@ func table() []route {
 			summary: "Run a finished task again", about: "Opens a new generation of the task, with the input it had or with another one. A finished job is opened again.",
 			params: []param{nameHeader}, body: body{of: protocol.ReplayRequest{}, optional: true, example: exampleReplay}, answers: ok(drover.Task{}, exampleTask),
 			codes: []drover.Code{drover.CodeNotFound, drover.CodeInvalidTransition, drover.CodePayloadTooLarge, drover.CodeIdempotencyReused}},
-		{method: "GET", path: "/v1/dead-letters", id: "listDeadLetters", tag: "tasks", policy: scope("jobs:read"), handle: (*API).listDeadLetters,
-			summary: "List the tasks whose attempts are used up, newest first",
-			params:  pages(param{in: inQuery, name: "job_id", about: "Only those of this job.", schema: object{{"$ref", "#/components/schemas/JobID"}}}),
-			answers: listOf(protocol.Page[drover.Task]{}, examplePage(exampleTask)), codes: listIn},
+		{method: "GET", path: "/v1/dead-letters", id: "listDeadLetters", tag: "dead letters", policy: scope("jobs:read"), handle: (*API).listLetters,
+			summary: "List dead letters, newest first",
+			about:   "Tasks that ended DEAD_LETTER, as their attempts are used up, or FAILED, by a permanent error. Those that were replayed or closed are left out, unless `state` asks for them.",
+			params:  pages(letterParams("all")...), answers: listOf(protocol.Page[drover.Letter]{}, examplePage(exampleLetter)), codes: listIn},
+		{method: "GET", path: "/v1/dead-letters/groups", id: "groupDeadLetters", tag: "dead letters", policy: scope("jobs:read"), handle: (*API).groupLetters,
+			summary: "List kinds of failures, the most frequent first",
+			about:   "Dead letters of one fingerprint ended in the same place (pipeline and node, or kind), with the same class and type of error and a message that differs at most in numbers, ids, times, paths and quoted text.",
+			params:  pages(letterParams()...), answers: listOf(protocol.Page[drover.LetterGroup]{}, examplePage(exampleGroup)), codes: listIn},
+		{method: "GET", path: "/v1/dead-letters/{task_id}", id: "getDeadLetter", tag: "dead letters", policy: scope("jobs:read"), handle: (*API).getLetter,
+			summary: "Get a dead letter with what surrounds it", about: "With its input and which generation it is of, the tasks the input is made of, attempts, the last log lines, and the generations of the task with who replayed them.",
+			params:  []param{{in: inQuery, name: "generation", about: "Which of the task's generations; the last one that ended badly otherwise.", schema: object{{"type", "integer"}, {"minimum", 1}}}},
+			answers: ok(drover.Letter{}, exampleWholeLetter), codes: notFound},
+		{method: "POST", path: "/v1/dead-letters/replay", id: "replayDeadLetters", tag: "dead letters", policy: scope("jobs:write"), handle: (*API).replayLetters,
+			summary: "Replay dead letters",
+			about:   "Each is run again as a new generation of its task; nothing old is pushed again. Up to 100 are replayed before the answer; more, or those with a rate or canaries, by an operation that goes on by itself. One that cannot be replayed is refused, with the reason in its item, and does not keep the others back. With canaries the first ones are replayed and the others only when all of these have succeeded; otherwise the operation stops.",
+			params:  []param{nameHeader}, body: body{of: protocol.ReplayLettersRequest{}, example: exampleReplayLetters}, answers: operated(),
+			codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeIdempotencyReused}},
+		{method: "POST", path: "/v1/dead-letters/close", id: "closeDeadLetters", tag: "dead letters", policy: scope("jobs:write"), handle: (*API).closeLetters,
+			summary: "Close dead letters", about: "They stay as they are and leave the list of open ones. A closed one is replayed only with `reopen`.",
+			params: []param{nameHeader}, body: body{of: protocol.CloseLettersRequest{}, example: exampleCloseLetters}, answers: operated(),
+			codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeIdempotencyReused}},
+		{method: "GET", path: "/v1/batch-operations", id: "listOperations", tag: "dead letters", policy: scope("jobs:read"), handle: (*API).listOperations,
+			summary: "List batch operations, newest first", about: "They are kept for 30 days after their end.", params: pages(), answers: listOf(protocol.Page[drover.BatchOperation]{}, examplePage(exampleRunning)), codes: list},
+		{method: "GET", path: "/v1/batch-operations/{operation_id}", id: "getOperation", tag: "dead letters", policy: scope("jobs:read"), handle: (*API).getOperation,
+			summary: "Get a batch operation", answers: ok(drover.BatchOperation{}, exampleOperation, "Retry-After"), codes: notFound},
+		{method: "GET", path: "/v1/batch-operations/{operation_id}/items", id: "listOperationItems", tag: "dead letters", policy: scope("jobs:read"), handle: (*API).listOperationItems,
+			summary: "List the items of a batch operation", params: pages(param{in: inQuery, name: "state", about: "`refused`: only those that were refused.", schema: object{{"type", "string"}, {"enum", []any{drover.ItemRefused}}}}),
+			answers: listOf(protocol.Page[drover.OperationItem]{}, examplePage(exampleOperation.Items[0])), codes: listIn},
+		{method: "POST", path: "/v1/batch-operations/{operation_id}/cancel", id: "cancelOperation", tag: "dead letters", policy: scope("jobs:write"), handle: (*API).cancelOperation,
+			summary: "Stop a batch operation", about: "What it has done stays done. One that has ended stays as it is.", params: []param{nameHeader},
+			body: body{of: protocol.ActionRequest{}, optional: true, example: exampleAction}, answers: ok(drover.BatchOperation{}, exampleOperation, "Retry-After"),
+			codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeIdempotencyReused}},
 
 		{method: "POST", path: "/v1/pipelines", id: "registerPipeline", tag: "pipelines", policy: scope("pipelines:write"), handle: (*API).registerPipeline,
 			summary: "Register a pipeline", about: "The body is the definition in YAML or JSON. A version never changes: a definition that differs from the newest one becomes the next version, an equal one changes nothing. What is wrong with it is told with line and column, all of it at once.",

@@ -27,18 +27,19 @@ type schemas struct {
 
 // words are types whose JSON is a string.
 var words = map[reflect.Type]object{
-	reflect.TypeFor[drover.JobID]():      idSchema("job_"),
-	reflect.TypeFor[drover.TaskID]():     idSchema("task_"),
-	reflect.TypeFor[drover.ArtifactID](): idSchema("art_"),
-	reflect.TypeFor[drover.TokenID]():    idSchema("tok_"),
-	reflect.TypeFor[drover.SessionID]():  {{"type", "string"}, {"pattern", "^wrk_[1-9][0-9]*$"}, {"examples", []any{"wrk_42"}}},
-	reflect.TypeFor[drover.Class]():      {{"type", "string"}, {"pattern", "^(interactive|urgent|normal|batch|[1-9][0-9]?)$"}, {"examples", []any{"normal", "15"}}},
-	reflect.TypeFor[drover.Duration]():   {{"type", "string"}, {"pattern", `^([0-9]+(\.[0-9]+)?(h|m|s|ms|us|µs|ns))+$|^0$`}, {"examples", []any{"90s", "1h30m"}}},
-	reflect.TypeFor[drover.Status]():     {{"type", "string"}, {"enum", statusNames()}},
-	reflect.TypeFor[time.Time]():         timeSchema,
-	reflect.TypeFor[drover.Code]():       enumSchema("Code"),
-	reflect.TypeFor[drover.EventType]():  enumSchema("EventType"),
-	reflect.TypeFor[drover.ErrorClass](): enumSchema("ErrorClass"),
+	reflect.TypeFor[drover.JobID]():       idSchema("job_"),
+	reflect.TypeFor[drover.TaskID]():      idSchema("task_"),
+	reflect.TypeFor[drover.ArtifactID]():  idSchema("art_"),
+	reflect.TypeFor[drover.OperationID](): idSchema("op_"),
+	reflect.TypeFor[drover.TokenID]():     idSchema("tok_"),
+	reflect.TypeFor[drover.SessionID]():   {{"type", "string"}, {"pattern", "^wrk_[1-9][0-9]*$"}, {"examples", []any{"wrk_42"}}},
+	reflect.TypeFor[drover.Class]():       {{"type", "string"}, {"pattern", "^(interactive|urgent|normal|batch|[1-9][0-9]?)$"}, {"examples", []any{"normal", "15"}}},
+	reflect.TypeFor[drover.Duration]():    {{"type", "string"}, {"pattern", `^([0-9]+(\.[0-9]+)?(h|m|s|ms|us|µs|ns))+$|^0$`}, {"examples", []any{"90s", "1h30m"}}},
+	reflect.TypeFor[drover.Status]():      {{"type", "string"}, {"enum", statusNames()}},
+	reflect.TypeFor[time.Time]():          timeSchema,
+	reflect.TypeFor[drover.Code]():        enumSchema("Code"),
+	reflect.TypeFor[drover.EventType]():   enumSchema("EventType"),
+	reflect.TypeFor[drover.ErrorClass]():  enumSchema("ErrorClass"),
 }
 
 // narrower are members whose strings are of a closed list that their Go type does not tell.

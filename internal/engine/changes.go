@@ -37,6 +37,10 @@ type changes struct {
 	watches  []store.Watch      // that begin
 	unwatch  []drover.TaskID    // tasks whose watch ends
 	circuits []store.CircuitRow // whose state has changed
+	letters  []store.LetterRow  // of tasks that end badly
+	inputs   []store.InputRow   // that replays give
+	replayed []store.LetterKey  // dead letters that a replay takes up, locked
+	replay   store.LetterMove   // by whom
 
 	fresh   []*store.JobLive                // to be inserted
 	loaded  map[drover.JobID]*store.JobLive // locked; to be updated or deleted
@@ -100,7 +104,17 @@ type ending struct {
 	failure *drover.Failure
 	reason  string // why it was skipped or cancelled
 	stop    store.Stop
-	name    string
+	// Where the task stands: see at.
+	name, kind, pipeline string
+}
+
+// at says where the task stands: at a node of a plan, or in a job of its kind.
+func (how *ending) at(plan *compiled, node int32, kind string) {
+	how.name, how.kind = kind, kind
+	if plan != nil {
+		n := &plan.Nodes[node]
+		how.name, how.kind, how.pipeline = n.Name, n.Kind, plan.Name
+	}
 }
 
 var endEvents = map[drover.Status]drover.EventType{
@@ -114,6 +128,9 @@ func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how endi
 	errorJSON := encodeFailure(how.failure)
 	x.took(j, &t, endEvents[t.Status], how.data(&t))
 	x.finals = append(x.finals, store.FinalRow{Task: t, Tenant: tenant, At: t.Since, Output: how.output, Error: errorJSON})
+	if t.Status == drover.Failed || t.Status == drover.DeadLetter {
+		x.letters = append(x.letters, letterOf(tenant, t, t.Since, how.pipeline, how.name, how.kind, how.failure))
+	}
 	if how.was != nil && !(t.Status == drover.Succeeded && how.was.Attempt == 1 && how.was.Losses == 0) {
 		x.attempts = append(x.attempts, store.AttemptRow{Task: *how.was, At: t.Since, Outcome: how.outcome, Status: t.Status, Error: errorJSON})
 	}
@@ -239,6 +256,10 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for c := range slices.Chunk(x.finals, rowsAtOnce) {
 		add(store.InsertFinal(c))
 	}
+	for c := range slices.Chunk(x.letters, rowsAtOnce) {
+		add(store.InsertLetters(c))
+	}
+	add(store.InsertTaskInputs(x.inputs), store.MoveLetters(x.replay, x.replayed))
 	for c := range slices.Chunk(x.attempts, rowsAtOnce) {
 		add(store.InsertAttempts(c))
 	}

@@ -41,12 +41,13 @@ type Engine struct {
 	// OnEvents, when set, is told after commit which jobs have new events.
 	OnEvents func(jobs []drover.JobID)
 
-	db    *store.DB
-	opts  Options
-	log   *slog.Logger
-	names names
-	plans plans
-	lanes cursors
+	db     *store.DB
+	opts   Options
+	log    *slog.Logger
+	names  names
+	plans  plans
+	lanes  cursors
+	filing filing
 
 	tokens tokenCache
 
@@ -118,14 +119,11 @@ type JobQuery struct {
 	Limit int
 }
 
-// TaskQuery selects tasks of one job in the order of the graph, or the dead
-// letters of the tenant, newest first.
+// TaskQuery selects tasks of one job in the order of the graph.
 type TaskQuery struct {
 	Job    drover.JobID
 	Status []drover.Status
 	Name   string
-	// DeadLetters asks for the tenant's dead letters; Job may narrow them.
-	DeadLetters bool
 	// After is the last task of the previous page; zero starts.
 	After drover.TaskID
 	Limit int
@@ -144,6 +142,8 @@ type ReplayRequest struct {
 	Request
 	// Input replaces the task's input; empty keeps it.
 	Input json.RawMessage
+	// Reopen replays it though its dead letter was closed.
+	Reopen bool
 }
 
 // LogQuery selects log lines of a job or a task, oldest first.

@@ -672,7 +672,7 @@ func TestATaskThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 				t.Errorf("attempts %+v, %v", a, err)
 			}
 		}
-		dead, err := w.Tasks(t.Context(), w.c, engine.TaskQuery{DeadLetters: true, Limit: 10})
+		dead, err := w.Letters(t.Context(), w.c, engine.LetterQuery{Limit: 10})
 		if err != nil || len(dead) != 2 || len(entered) != 2 {
 			t.Errorf("dead letters %+v, %v", dead, err)
 		}

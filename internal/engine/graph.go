@@ -328,6 +328,8 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 		x.event(live, drover.TaskExpanded, m.task, expandedData(g.plan.Nodes[m.node].Name, m.count))
 	}
 	for _, f := range g.fail {
-		x.end(live, g.plan.Tenant, lifecycle.NotExpanded(f.task, x.now), ending{failure: f.failure, name: g.plan.Nodes[f.task.Node].Name})
+		how := ending{failure: f.failure}
+		how.at(g.plan, f.task.Node, "")
+		x.end(live, g.plan.Tenant, lifecycle.NotExpanded(f.task, x.now), how)
 	}
 }

@@ -282,6 +282,14 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 			return 0, err
 		}
 	}
+	kind := ""
+	if plan == nil {
+		var only []store.TaskRow
+		if err := tx.Pipe(ctx, store.ReadTasks([]drover.TaskID{rows[0].ID}, &only)); err != nil {
+			return 0, err
+		}
+		kind = only[0].Kind
+	}
 	stops := map[drover.TaskID]store.Stop{}
 	running := slices.DeleteFunc(slices.Clone(rows), func(t lifecycle.Task) bool { return t.Status != drover.Running })
 	if err := tx.Pipe(ctx, store.ReadStops(running, stops)); err != nil {
@@ -290,9 +298,7 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 	for i := range rows {
 		t := rows[i]
 		how := ending{reason: h.Reason, stop: stops[t.ID]}
-		if plan != nil {
-			how.name = plan.Nodes[t.Node].Name
-		}
+		how.at(plan, t.Node, kind)
 		if t.Status == drover.Running {
 			how.was = &rows[i]
 		}

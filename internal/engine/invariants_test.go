@@ -62,6 +62,13 @@ var invariants = []struct {
 		"WHERE e.n <> (SELECT count(*) FROM task_final f WHERE f.task_id = e.task_id AND f.status = 8)"), "a task has not one success for each generation that has one"},
 	{driver.New("inv one success", "", "SELECT task_id, generation FROM task_final WHERE status = 8 GROUP BY task_id, generation HAVING count(*) > 1"), "a generation succeeded twice"},
 
+	{driver.New("inv letter", "", "SELECT f.task_id, f.generation FROM task_final f WHERE f.status IN (9, 12) AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.task_id = f.task_id AND d.generation = f.generation AND d.status = f.status AND d.job_id = f.job_id)"),
+		"a task ended badly and is no dead letter"},
+	{driver.New("inv letter of nothing", "", "SELECT d.task_id, d.generation FROM dead_letters d JOIN tasks t ON t.id = d.task_id WHERE NOT (d.state = 2 AND t.idx = -1) AND NOT EXISTS (SELECT 1 FROM task_final f WHERE f.task_id = d.task_id AND f.generation = d.generation)"),
+		"a dead letter did not end"},
+	{driver.New("inv letter state", "", with+"SELECT d.task_id, d.state FROM dead_letters d JOIN tasks t ON t.id = d.task_id WHERE t.idx >= 0 AND (d.state = 2) <> (EXISTS (SELECT 1 FROM task_final f WHERE f.task_id = d.task_id AND f.generation > d.generation) "+
+		"OR EXISTS (SELECT 1 FROM live l WHERE l.task_id = d.task_id))"), "a dead letter is open though its task goes on, or replayed though it does not"},
+
 	{driver.New("inv cleared", "", "SELECT r.task_id, r.session_id FROM task_running r LEFT JOIN sessions s ON s.id = r.session_id WHERE coalesce(s.ended, 2) = 2"), "a task is run by a session that holds nothing"},
 	{driver.New("inv hold", "", "SELECT h.job_id, h.kind FROM job_holds h JOIN job_final f ON f.job_id = h.job_id WHERE h.job_id NOT IN (SELECT job_id FROM job_live)"), "an ended job is held"},
 	{driver.New("inv held lane", "", "SELECT r.job_id, r.lane FROM task_ready r WHERE r.lane = 0 AND r.job_id NOT IN (SELECT job_id FROM job_holds)"), "a task is held and its job is not"},

@@ -24,6 +24,7 @@ import (
 // until the database ends one of them, a second later.
 var lockOrder = map[string]int{
 	"insert idempotency keys": 1,
+	"lock batch operation":    1, "try to lock batch operation": 1,
 
 	"share session": 2, "renew session": 2, "end session": 2, "end expired sessions": 2, "mark session cleared": 2,
 
@@ -37,17 +38,19 @@ var lockOrder = map[string]int{
 
 	"lock job_live": 8,
 
-	"insert holds": 9, "share holds": 9, "lock hold": 9, "delete hold": 9, "delete holds": 9,
+	"lock dead letters": 9,
 
-	"insert watches": 9, "delete watches": 9,
+	"insert holds": 10, "share holds": 10, "lock hold": 10, "delete hold": 10, "delete holds": 10,
+
+	"insert watches": 10, "delete watches": 10,
 
 	"lock circuits": 9,
 
 	// A claim never waits (it steps over rows that are locked), but others wait
 	// for it: nothing that waits may follow. By turns on SQLite.
-	"claim": 10, "claim of a tenant": 10, "delete queued": 10,
+	"claim": 11, "claim of a tenant": 11, "delete queued": 11,
 
-	"start heartbeats": 11, // waits for a heartbeat at most, and that for nobody
+	"start heartbeats": 12, // waits for a heartbeat at most, and that for nobody
 }
 
 // onlyOn names statements that one database alone has.
@@ -55,7 +58,7 @@ var onlyOn = map[string]driver.Dialect{"claim": driver.PostgreSQL, "claim of a t
 
 // lockOnce names statements that sort what they lock: twice in a transaction they
 // would not have.
-var lockOnce = []string{"insert idempotency keys", "take running", "lock pending", "lock job_live"}
+var lockOnce = []string{"insert idempotency keys", "take running", "lock pending", "lock job_live", "lock dead letters"}
 
 // lockWatch is a driver that watches the order in which transactions lock rows.
 type lockWatch struct {
@@ -331,6 +334,24 @@ tasks: {a: {run: k}, b: {run: k}, c: {run: k, needs: [a]}}
 				w.step("watch", w.WatchOnce)
 			})
 		}
+		// Whatever has failed by now comes back, or is closed.
+		op, err := w.ReplayLetters(ctx, w.c, engine.BatchRequest{Filter: &engine.LetterQuery{}, Canary: 3})
+		must(op, err)
+		for range 5 {
+			w.step("batches", w.BatchesOnce)
+			w.work(handle)
+			loops()
+			w.clock.add += time.Second
+		}
+		must(w.CancelOperation(ctx, w.c, op.ID, engine.Request{}))
+		must(w.ReplayLetters(ctx, w.c, engine.BatchRequest{Filter: &engine.LetterQuery{}}))
+		w.step("batches", w.BatchesOnce)
+		if l := w.acquire(1); len(l) == 1 {
+			w.settle(failed(l[0], drover.ClassPermanent, "no"))
+		}
+		must(w.CloseLetters(ctx, w.c, engine.BatchRequest{Filter: &engine.LetterQuery{}, Request: engine.Request{Reason: "enough"}}))
+		must(w.CancelOperation(ctx, w.c, first(w.ReplayLetters(ctx, w.c, engine.BatchRequest{Filter: &engine.LetterQuery{}, Reopen: true, Canary: 1})).ID, engine.Request{}))
+		w.step("file", w.FileOnce)
 		// Circuits, several in a batch.
 		for i := range 12 {
 			w.submit(drover.NewJob{Kind: "k", Circuit: string(rune('a' + (i*5)%12))})
@@ -358,6 +379,8 @@ tasks: {a: {run: k}, b: {run: k}, c: {run: k, needs: [a]}}
 		}
 	})
 }
+
+func first[T any](v T, _ error) T { return v }
 
 // gate is a driver that does something before a statement, or before the commit
 // of a transaction that ran it, once.

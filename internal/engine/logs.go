@@ -174,11 +174,15 @@ func (e *Engine) Logs(ctx context.Context, c Caller, q LogQuery) (out []drover.L
 		if size += len(r.Text) + len(r.Attrs); i == n || (size > logPage && i > 0) {
 			return out, rows[i-1].ID.String(), nil
 		}
-		l := drover.LogLine{At: r.At.Time(), Level: r.Level, Text: r.Text, TaskID: r.Task, Attempt: int(r.Attempt)}
-		if len(r.Attrs) > 0 {
-			l.Attrs = r.Attrs
-		}
-		out = append(out, l)
+		out = append(out, lineOf(r))
 	}
 	return out, "", nil
+}
+
+func lineOf(r store.LogRow) drover.LogLine {
+	l := drover.LogLine{At: r.At.Time(), Level: r.Level, Text: r.Text, TaskID: r.Task, Attempt: int(r.Attempt)}
+	if len(r.Attrs) > 0 {
+		l.Attrs = r.Attrs
+	}
+	return l
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,28 +18,37 @@ import (
 // Replay opens a new generation of a finished task; the old record stays. With
 // it come back the tasks that were cut off when the job failed, so that the job
 // goes on from there, except those below another failed task, and maps over which
-// such a one goes. A finished job is reopened as its next run.
+// such a one goes. A finished job is reopened as its next run. A dead letter that
+// was closed stays so, unless the request says to reopen it.
 func (e *Engine) Replay(ctx context.Context, c Caller, id drover.TaskID, r ReplayRequest) (drover.Task, error) {
 	if err := checkRequest(&r.Request); err != nil {
 		return drover.Task{}, err
 	}
-	if len(r.Input) > MaxPayload {
-		return drover.Task{}, drover.Errorf(drover.CodePayloadTooLarge, "input has %d bytes; at most %d", len(r.Input), MaxPayload)
-	}
-	if len(r.Input) > 0 && !json.Valid(r.Input) {
-		return drover.Task{}, &drover.Error{Code: drover.CodeValidation, Detail: "the replay is not valid", Fields: []drover.FieldError{{Field: "input", Message: "is not valid JSON"}}}
+	if err := checkInput("input", r.Input); err != nil {
+		return drover.Task{}, err
 	}
 	var x *changes
-	write := func() error {
-		return e.db.Write(ctx, func(tx store.Tx) error {
-			x = e.changes(e.now())
-			return e.replay(ctx, tx, x, c, id, r)
-		})
-	}
-	err := write()
-	for try := 0; errors.Is(err, store.ErrUnique) && try < 3; try++ { // another replay reopened the job at the same moment
-		err = write()
-	}
+	err := e.reopening(ctx, func(tx store.Tx) error {
+		x = e.changes(e.now())
+		var rows []store.TaskRow
+		if err := tx.Pipe(ctx, store.ReadTasks([]drover.TaskID{id}, &rows)); err != nil {
+			return err
+		}
+		if len(rows) == 0 || rows[0].Tenant != c.Tenant {
+			return notFound("task", id)
+		}
+		if done, err := e.once(ctx, tx, c, r.Request, "replay", id.String(), x.now); err != nil || done {
+			return err
+		}
+		one := &replaying{task: id, input: r.Input, reopen: r.Reopen}
+		if err := e.replay(ctx, tx, x, c, r.Request, drover.ID{}, []*replaying{one}); err != nil {
+			return err
+		}
+		if one.refused != nil {
+			return one.refused
+		}
+		return x.save(ctx, tx)
+	})
 	if err != nil {
 		return drover.Task{}, fmt.Errorf("replay task: %w", err)
 	}
@@ -48,6 +58,27 @@ func (e *Engine) Replay(ctx context.Context, c Caller, id drover.TaskID, r Repla
 		return e.expandedMap(ctx, c, id)
 	}
 	return t, err
+}
+
+// reopening runs a transaction that may reopen jobs: where another replay
+// reopened one at the same moment, it runs again.
+func (e *Engine) reopening(ctx context.Context, write func(store.Tx) error) error {
+	err := e.db.Write(ctx, write)
+	for try := 0; errors.Is(err, store.ErrUnique) && try < 3; try++ {
+		err = e.db.Write(ctx, write)
+	}
+	return err
+}
+
+// checkInput validates what takes the place of an input.
+func checkInput(field string, in json.RawMessage) error {
+	if len(in) > MaxPayload {
+		return drover.Errorf(drover.CodePayloadTooLarge, "%s has %d bytes; at most %d", field, len(in), MaxPayload)
+	}
+	if len(in) > 0 && !json.Valid(in) {
+		return &drover.Error{Code: drover.CodeValidation, Detail: "the replay is not valid", Fields: []drover.FieldError{{Field: field, Message: "is not valid JSON"}}}
+	}
+	return nil
 }
 
 // expandedMap is a replayed map that has expanded at once, as its generation
@@ -74,116 +105,390 @@ func (e *Engine) expandedMap(ctx context.Context, c Caller, id drover.TaskID) (o
 	return out, nil
 }
 
-func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, id drover.TaskID, r ReplayRequest) error {
-	job, err := store.TaskJob(ctx, tx, id)
-	if err != nil {
-		return err
-	}
-	heads := map[drover.JobID]store.JobHead{}
-	var kept []drover.JobID
-	if err := tx.Pipe(ctx, store.KeepJob(job, &kept), store.ReadJobHeads([]drover.JobID{job}, heads)); err != nil {
-		return err
-	}
-	head, ok := heads[job]
-	if !ok || head.Tenant != c.Tenant {
-		return notFound("task", id)
-	}
-	if done, err := e.once(ctx, tx, c, r.Request, "replay", id.String(), x.now); err != nil || done {
-		return err
-	}
-	// The job's row is locked first here; nothing that others lock is taken after it.
-	if err := e.lockJobs(ctx, tx, x, []drover.JobID{job}); err != nil {
-		return err
-	}
-	j, cut := x.loaded[job], false
-	if j == nil {
-		last, err := store.LastRun(ctx, tx, job)
-		if err != nil {
-			return err
-		}
-		if last.Run == 0 {
-			return drover.Errorf(drover.CodeInvalidTransition, "task %s has not ended; only a finished task can be replayed", id)
-		}
-		cut = last.Status == drover.Failed
-		j = &store.JobLive{Job: job, Tenant: last.Tenant, Run: last.Run + 1, Events: last.Events, Total: last.Total,
-			Succeeded: last.Succeeded, Failed: last.Failed, Cancelled: last.Cancelled, Skipped: last.Skipped}
-		x.newJob(j)
-		x.event(j, drover.JobReopened, drover.TaskID{}, actionData(c, r.Request))
-	}
-	if j.Cancelling != 0 {
-		return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping (%s); replay when it has ended", job, causeText(j.Cancelling))
-	}
-	tasks, err := store.JobTasks(ctx, tx, job)
-	if err != nil {
-		return err
-	}
-	target, ok := tasks[id]
-	if !ok || !target.Status.Final() {
-		return drover.Errorf(drover.CodeInvalidTransition, "task %s has not ended; only a finished task can be replayed", id)
-	}
-	if len(r.Input) > 0 {
-		if target.Index == dag.Unexpanded {
-			return drover.Errorf(drover.CodeInvalidTransition, "task %s is a map that did not expand; it has no input to replace", id)
-		}
-		if err := tx.Pipe(ctx, store.InsertTaskInput(id, target.Generation+1, r.Input)); err != nil {
-			return err
-		}
-	}
-	j.Graph++ // a settle that has looked for its children looks again
-	x.event(j, drover.TaskReplayed, id, replayData(c, r, target))
-	var plan *compiled
-	if head.Pipeline != 0 {
-		if plan, err = e.plan(ctx, tx, head.Pipeline); err != nil {
-			return err
-		}
-	}
-	if plan != nil && target.Status == drover.Succeeded {
-		if err := childrenEnded(plan, tasks, target); err != nil {
-			return err
-		}
-	}
-	back := together(plan, tasks, target)
-	if plan != nil && cut {
-		back = revived(plan, tasks, back)
-	}
-	lanes := map[drover.TaskID]int32{}
-	if err := tx.Pipe(ctx, store.TaskLanes(back, lanes)); err != nil {
-		return err
-	}
-	g := newGraph(plan, job, j.Total)
-	g.trace = head.Trace
-	if plan == nil {
-		policies := map[drover.TaskID][]byte{}
-		if err := tx.Pipe(ctx, store.ReadPolicies([]drover.TaskID{id}, policies)); err != nil {
-			return err
-		}
-		g.kind = termsOf(policies[id])
-	}
-	unmet, err := unmetOf(plan, tasks, back)
-	if err != nil {
-		return err
-	}
-	for _, t := range back {
-		uncount(j, t.Status)
-		j.Open++
-		t.Lane = lanes[t.ID]
-		g.add(lifecycle.Replayed(t, unmet[t.ID], x.now))
-	}
-	if err := resolve(ctx, tx, e, x.now, []*graph{g}, false); err != nil {
-		return err
-	}
-	g.collect(x, j)
-	return x.save(ctx, tx)
+// replaying is a task on its way to a new generation, or refused.
+type replaying struct {
+	task       drover.TaskID
+	generation int32           // the one to be replayed; 0 is the last
+	input      json.RawMessage // in place of the one it had
+	patch      json.RawMessage // or a merge patch of that
+	reopen     bool            // though its dead letter was closed
+
+	row     store.TaskRow
+	target  lifecycle.Task // as it ended
+	refused *drover.Error
+	later   bool // not looked at: the transaction is large enough
 }
 
-func replayData(c Caller, r ReplayRequest, t lifecycle.Task) []byte {
+// tasksAtOnce bounds the tasks of the jobs that one transaction of replays looks
+// at; a single job may have more.
+const tasksAtOnce = 20_000
+
+func (r *replaying) refuse(code drover.Code, format string, args ...any) {
+	r.refused = drover.Errorf(code, format, args...)
+}
+
+// replay adds new generations of tasks to x, in a constant number of statements
+// however many they are. One that cannot be replayed is refused, or put off,
+// and does not keep the others back.
+func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, r Request, op drover.ID, items []*replaying) error {
+	jobs, heads, err := replayHeads(ctx, tx, c, items)
+	if err != nil {
+		return err
+	}
+	// The jobs' rows are locked first here; but for dead letters nothing that others lock is taken after them.
+	if err := e.lockJobs(ctx, tx, x, jobs); err != nil {
+		return err
+	}
+	runs := make(map[drover.JobID]store.JobFinal, len(jobs))
+	if err := tx.Pipe(ctx, store.LastRuns(jobs, runs)); err != nil {
+		return err
+	}
+	of := map[drover.JobID][]*replaying{}
+	for _, i := range items {
+		if i.refused == nil {
+			of[i.row.Job] = append(of[i.row.Job], i)
+		}
+	}
+	var open []drover.JobID
+	size := 0
+	for _, id := range jobs {
+		j, last := x.loaded[id], runs[id]
+		total := last.Total
+		if j != nil {
+			total = j.Total
+		}
+		size += int(total)
+		for _, i := range of[id] {
+			switch {
+			case j == nil && last.Run == 0:
+				i.refuse(drover.CodeInvalidTransition, "task %s of job %s has not ended; only a finished task can be replayed", i.task, id)
+			case j != nil && j.Cancelling != 0:
+				i.refuse(drover.CodeInvalidTransition, "job %s is stopping (%s); replay when it has ended", id, causeText(j.Cancelling))
+			case size > tasksAtOnce && len(open) > 0:
+				i.later = true
+			default:
+				if n := len(open); n == 0 || open[n-1] != id {
+					open = append(open, id)
+				}
+			}
+		}
+	}
+	tasks, err := store.JobTasks(ctx, tx, open)
+	if err != nil {
+		return err
+	}
+	if err := replayTargets(ctx, tx, items, tasks); err != nil {
+		return err
+	}
+	plans := map[drover.JobID]*compiled{}
+	for _, id := range open {
+		if p := heads[id].Pipeline; p != 0 {
+			if plans[id], err = e.plan(ctx, tx, p); err != nil {
+				return err
+			}
+		}
+	}
+	if err := e.replayInputs(ctx, tx, items); err != nil {
+		return err
+	}
+	returns := map[drover.JobID]*returning{}
+	var all []lifecycle.Task
+	for _, id := range open {
+		last := runs[id]
+		b := bringBack(plans[id], tasks[id], of[id], last.Status == drover.Failed)
+		if b == nil {
+			continue
+		}
+		returns[id] = b
+		all = append(all, b.tasks...)
+	}
+	lanes := make(map[drover.TaskID]int32, len(all))
+	if err := tx.Pipe(ctx, store.TaskLanes(all, lanes)); err != nil {
+		return err
+	}
+	var graphs []*graph
+	live := map[drover.JobID]*store.JobLive{}
+	for _, id := range open {
+		b := returns[id]
+		if b == nil {
+			continue
+		}
+		j := x.loaded[id]
+		if j == nil {
+			last := runs[id]
+			j = &store.JobLive{Job: id, Tenant: last.Tenant, Run: last.Run + 1, Events: last.Events, Total: last.Total,
+				Succeeded: last.Succeeded, Failed: last.Failed, Cancelled: last.Cancelled, Skipped: last.Skipped}
+			x.newJob(j)
+			x.event(j, drover.JobReopened, drover.TaskID{}, actionData(c, r))
+		}
+		live[id] = j
+		j.Graph++ // a settle that has looked for its children looks again
+		for _, i := range of[id] {
+			if i.refused != nil || i.later {
+				continue
+			}
+			x.event(j, drover.TaskReplayed, i.task, replayData(c, r, op, i))
+			if len(i.input) > 0 {
+				x.inputs = append(x.inputs, store.InputRow{LetterKey: store.LetterKey{Task: i.task, Generation: i.target.Generation + 1}, Input: i.input})
+			}
+		}
+		g := newGraph(plans[id], id, j.Total)
+		g.trace = heads[id].Trace
+		if plans[id] == nil {
+			g.kind = termsOf(of[id][0].row.Policy)
+		}
+		for _, t := range b.tasks {
+			if t.Status == drover.Failed || t.Status == drover.DeadLetter { // of maps that expand together another may have failed, too
+				x.replayed = append(x.replayed, store.LetterKey{Task: t.ID, Generation: t.Generation})
+			}
+			uncount(j, t.Status)
+			j.Open++
+			t.Lane = lanes[t.ID]
+			g.add(lifecycle.Replayed(t, b.unmet[t.ID], x.now))
+		}
+		graphs = append(graphs, g)
+	}
+	x.replay = store.LetterMove{To: store.LetterReplayed, At: x.now, Actor: c.Actor, Reason: r.Reason, Operation: op}
+	slices.SortFunc(x.replayed, compareLetters)
+	if err := resolve(ctx, tx, e, x.now, graphs, false); err != nil {
+		return err
+	}
+	for _, g := range graphs {
+		g.collect(x, live[g.job])
+	}
+	return nil
+}
+
+// replayHeads finds the jobs of the items, sorted, and refuses what is not the caller's.
+func replayHeads(ctx context.Context, tx store.Tx, c Caller, items []*replaying) ([]drover.JobID, map[drover.JobID]store.JobHead, error) {
+	ids := make([]drover.TaskID, len(items))
+	for k, i := range items {
+		ids[k] = i.task
+	}
+	var rows []store.TaskRow
+	if err := tx.Pipe(ctx, store.ReadTasks(ids, &rows)); err != nil {
+		return nil, nil, err
+	}
+	at := make(map[drover.TaskID]store.TaskRow, len(rows))
+	for _, r := range rows {
+		at[r.ID] = r
+	}
+	seen := make(map[drover.TaskID]bool, len(items))
+	var jobs []drover.JobID
+	for _, i := range items {
+		i.row = at[i.task]
+		switch {
+		case i.row.ID.IsZero() || i.row.Tenant != c.Tenant:
+			i.refuse(drover.CodeNotFound, "there is no task %s", i.task)
+		case seen[i.task]:
+			i.refuse(drover.CodeInvalidTransition, "task %s is replayed already by this request", i.task)
+		default:
+			jobs = append(jobs, i.row.Job)
+		}
+		seen[i.task] = true
+	}
+	jobs = uniqueSorted(jobs)
+	heads := make(map[drover.JobID]store.JobHead, len(jobs))
+	var kept []drover.JobID
+	if err := tx.Pipe(ctx, store.KeepJobs(jobs, &kept), store.ReadJobHeads(jobs, heads)); err != nil {
+		return nil, nil, err
+	}
+	for _, i := range items {
+		if _, ok := heads[i.row.Job]; !ok && i.refused == nil { // it has left
+			i.refuse(drover.CodeNotFound, "there is no task %s", i.task)
+		}
+	}
+	return slices.DeleteFunc(jobs, func(id drover.JobID) bool { _, ok := heads[id]; return !ok }), heads, nil
+}
+
+// replayTargets finds how the items ended, locks their dead letters, and refuses
+// what has not ended, was replayed, or was closed.
+func replayTargets(ctx context.Context, tx store.Tx, items []*replaying, tasks map[drover.JobID]map[drover.TaskID]lifecycle.Task) error {
+	var keys []store.LetterKey
+	for _, i := range items {
+		if i.refused != nil || i.later {
+			continue
+		}
+		t, ok := tasks[i.row.Job][i.task]
+		switch {
+		case !ok:
+			i.refuse(drover.CodeInvalidTransition, "task %s of job %s has not ended, or is a map whose elements stand for it; only a finished task can be replayed", i.task, i.row.Job)
+		case i.generation != 0 && t.Generation > i.generation:
+			i.refuse(drover.CodeInvalidTransition, "generation %d of task %s was replayed already: its generation %d is %s in job %s", i.generation, i.task, t.Generation, t.Status, i.row.Job)
+		case !t.Status.Final():
+			i.refuse(drover.CodeInvalidTransition, "task %s of job %s is %s; only a finished task can be replayed", i.task, i.row.Job, t.Status)
+		default:
+			i.target = t
+			keys = append(keys, store.LetterKey{Task: i.task, Generation: t.Generation})
+		}
+	}
+	slices.SortFunc(keys, compareLetters)
+	letters := make(map[store.LetterKey]store.LetterRow, len(keys))
+	if err := tx.Pipe(ctx, store.LockLetters(keys, letters)); err != nil {
+		return err
+	}
+	for _, i := range items {
+		if l, ok := letters[store.LetterKey{Task: i.task, Generation: i.target.Generation}]; ok && i.refused == nil && l.State == store.LetterClosed && !i.reopen {
+			i.refuse(drover.CodeInvalidTransition, "the dead letter of task %s was closed by %s: %s; say reopen to replay it all the same", i.task, somebody(l.Actor), l.Reason)
+		}
+	}
+	return nil
+}
+
+func somebody(actor string) string {
+	if actor == "" {
+		return "somebody"
+	}
+	return actor
+}
+
+func compareLetters(a, b store.LetterKey) int {
+	return cmp.Or(compareIDs(a.Task, b.Task), cmp.Compare(a.Generation, b.Generation))
+}
+
+// replayInputs checks the new inputs, and makes those that a patch gives.
+func (e *Engine) replayInputs(ctx context.Context, tx store.Tx, items []*replaying) error {
+	var of []store.Claimed
+	for _, i := range items {
+		switch {
+		case i.refused != nil || i.later || len(i.input) == 0 && len(i.patch) == 0:
+		case i.target.Index == dag.Unexpanded:
+			i.refuse(drover.CodeInvalidTransition, "task %s is a map that did not expand; it has no input to replace", i.task)
+		case len(i.patch) > 0:
+			of = append(of, store.Claimed{Task: i.target, Pipeline: i.row.Pipeline})
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	was, bad, err := e.inputsOf(ctx, tx, of)
+	if err != nil {
+		return err
+	}
+	for _, i := range items {
+		if i.refused != nil || i.later || len(i.patch) == 0 {
+			continue
+		}
+		if e := bad[i.task]; e != nil {
+			i.refuse(e.Code, "the input of task %s cannot be patched: %s", i.task, e.Detail)
+			continue
+		}
+		if i.input, err = mergePatch(was[i.task], i.patch); err != nil {
+			return err
+		}
+		if len(i.input) > MaxPayload {
+			i.refuse(drover.CodePayloadTooLarge, "the input of task %s has %d bytes once it is patched; at most %d", i.task, len(i.input), MaxPayload)
+		}
+	}
+	return nil
+}
+
+// inputsOf is what generations of tasks were given, or why it cannot be told.
+func (e *Engine) inputsOf(ctx context.Context, tx store.Tx, of []store.Claimed) (map[drover.TaskID]json.RawMessage, map[drover.TaskID]*drover.Error, error) {
+	out, bad := map[drover.TaskID]json.RawMessage{}, map[drover.TaskID]*drover.Error{}
+	for chunk := range slices.Chunk(of, fillAtOnce) {
+		ids := make([]drover.TaskID, len(chunk))
+		for i := range chunk {
+			ids[i] = chunk[i].ID
+		}
+		stored, edited, scopes := map[drover.TaskID][]byte{}, map[drover.TaskID][]byte{}, map[drover.JobID]*scope{}
+		if err := tx.Pipe(ctx, store.TaskInputs(ids, stored)); err != nil {
+			return nil, nil, err
+		}
+		if err := e.fill(ctx, tx, chunk, scopes, edited); err != nil {
+			return nil, nil, err
+		}
+		for i := range chunk {
+			x := &chunk[i]
+			in, err := json.RawMessage(edited[x.ID]), error(nil)
+			switch {
+			case in != nil:
+			case x.Pipeline == 0:
+				in = stored[x.ID]
+			default:
+				in, err = scopes[x.Job].render(&x.Task, stored[x.ID])
+			}
+			if refused := (*drover.Error)(nil); errors.As(err, &refused) {
+				bad[x.ID] = refused
+			} else if err != nil {
+				return nil, nil, err
+			}
+			out[x.ID] = in
+		}
+	}
+	return out, bad, nil
+}
+
+// returning are the tasks of a job that come back, and how many parents each
+// waits for.
+type returning struct {
+	tasks []lifecycle.Task
+	unmet map[drover.TaskID]int32
+}
+
+// bringBack decides what of a job comes back with the items, and refuses those
+// that cannot be replayed as things stand. It returns nil when none can.
+func bringBack(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, items []*replaying, failed bool) *returning {
+	var rest []*replaying
+	for _, i := range items {
+		if i.refused != nil || i.later {
+			continue
+		}
+		if plan != nil && i.target.Status == drover.Succeeded {
+			if i.refused = childrenEnded(plan, tasks, i.target); i.refused != nil {
+				continue
+			}
+		}
+		rest = append(rest, i)
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	try := func(items []*replaying) (*returning, *drover.Error) {
+		targets := make([]lifecycle.Task, len(items))
+		for k, i := range items {
+			targets[k] = i.target
+		}
+		b := &returning{tasks: together(plan, tasks, targets)}
+		if plan != nil && failed {
+			b.tasks = revived(plan, tasks, b.tasks)
+		}
+		slices.SortFunc(b.tasks, func(x, y lifecycle.Task) int { return compareIDs(x.ID, y.ID) })
+		var refused *drover.Error
+		b.unmet, refused = unmetOf(plan, tasks, b.tasks)
+		return b, refused
+	}
+	b, refused := try(rest)
+	if refused == nil {
+		return b
+	}
+	// Not all of them: one after the other, as long as that brings one more back.
+	b = nil
+	var in []*replaying
+	for more := true; more; {
+		more = false
+		for k := 0; k < len(rest); k++ {
+			i := rest[k]
+			with, refused := try(append(slices.Clone(in), i))
+			if i.refused = refused; refused == nil {
+				b, in, more = with, append(in, i), true
+				rest = slices.Delete(rest, k, k+1)
+				k--
+			}
+		}
+	}
+	return b
+}
+
+func replayData(c Caller, r Request, op drover.ID, i *replaying) []byte {
 	b, err := json.Marshal(struct {
-		Actor      string        `json:"actor,omitempty"`
-		Reason     string        `json:"reason,omitempty"`
-		Was        drover.Status `json:"was"`
-		Generation int32         `json:"generation"`
-		NewInput   bool          `json:"new_input,omitempty"`
-	}{c.Actor, r.Reason, t.Status, t.Generation + 1, len(r.Input) > 0})
+		Actor      string             `json:"actor,omitempty"`
+		Reason     string             `json:"reason,omitempty"`
+		Was        drover.Status      `json:"was"`
+		Generation int32              `json:"generation"`
+		NewInput   bool               `json:"new_input,omitempty"`
+		Operation  drover.OperationID `json:"operation_id,omitzero"`
+	}{c.Actor, r.Reason, i.target.Status, i.target.Generation + 1, len(i.input) > 0, drover.OperationID(op)})
 	if err != nil {
 		return nil
 	}
@@ -203,17 +508,24 @@ func uncount(j *store.JobLive, s drover.Status) {
 	}
 }
 
-// together returns the target and, of a map that has not expanded, those that go
-// over it element by element: they expand at one moment.
-func together(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target lifecycle.Task) []lifecycle.Task {
-	back := []lifecycle.Task{target}
-	if plan == nil || target.Index != dag.Unexpanded || plan.Nodes[target.Node].Over >= 0 {
-		return back
+// together returns the targets and, of maps that have not expanded, those that go
+// over them element by element: they expand at one moment.
+func together(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, targets []lifecycle.Task) []lifecycle.Task {
+	back := slices.Clone(targets)
+	again := make(map[drover.TaskID]bool, len(targets))
+	for _, t := range targets {
+		again[t.ID] = true
 	}
-	family := plan.Expand(target.Node, 1).Maps
-	for _, id := range inOrder(tasks) {
-		if t := tasks[id]; t.ID != target.ID && t.Status.Final() && t.Index == dag.Unexpanded && slices.Contains(family, t.Node) {
-			back = append(back, t)
+	for _, target := range targets {
+		if plan == nil || target.Index != dag.Unexpanded || plan.Nodes[target.Node].Over >= 0 {
+			continue
+		}
+		family := plan.Expand(target.Node, 1).Maps
+		for _, id := range inOrder(tasks) {
+			if t := tasks[id]; !again[t.ID] && t.Status.Final() && t.Index == dag.Unexpanded && slices.Contains(family, t.Node) {
+				again[t.ID] = true
+				back = append(back, t)
+			}
 		}
 	}
 	return back
@@ -221,7 +533,8 @@ func together(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target lif
 
 // revived returns the tasks that come back and those that a failure cut off, but
 // for those that stand below a failed task which is not replayed, and maps over
-// which such a one goes.
+// which such a one goes. In a job that was reopened before, those are cut off
+// still that stood below another failed task until now.
 func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []lifecycle.Task) []lifecycle.Task {
 	again := map[drover.TaskID]bool{}
 	for _, t := range back {
@@ -254,7 +567,6 @@ func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []life
 			back = append(back, t)
 		}
 	}
-	slices.SortFunc(back, func(a, b lifecycle.Task) int { return compareIDs(a.ID, b.ID) })
 	return back
 }
 
@@ -266,7 +578,7 @@ func inOrder(tasks map[drover.TaskID]lifecycle.Task) []drover.TaskID {
 
 // childrenEnded refuses the replay of a task that succeeded while a task that
 // counted its success still waits: it would be counted twice.
-func childrenEnded(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target lifecycle.Task) error {
+func childrenEnded(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target lifecycle.Task) *drover.Error {
 	for _, k := range plan.Children(keyOf(&target)) {
 		for _, id := range inOrder(tasks) {
 			t := tasks[id]
@@ -281,7 +593,7 @@ func childrenEnded(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, targe
 // unmetOf counts the parents each task that comes back waits for: those that
 // have not succeeded, or come back themselves. It refuses when one of those has
 // ended and does not come back: the task would wait for ever.
-func unmetOf(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []lifecycle.Task) (map[drover.TaskID]int32, error) {
+func unmetOf(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []lifecycle.Task) (map[drover.TaskID]int32, *drover.Error) {
 	unmet := map[drover.TaskID]int32{}
 	if plan == nil {
 		return unmet, nil

@@ -118,7 +118,7 @@ func TestAMapThatWasReplayedIsItsElements(t *testing.T) {
 				if j := w.job(id); j.Tasks.Total != len(want) || j.Tasks.Succeeded != len(want) {
 					t.Errorf("counts = %+v, want %d tasks", j.Tasks, len(want))
 				}
-				dead, err := w.Tasks(t.Context(), w.c, engine.TaskQuery{DeadLetters: true})
+				dead, err := w.Letters(t.Context(), w.c, engine.LetterQuery{})
 				if err != nil || len(dead) != 0 {
 					t.Errorf("dead letters of a job that succeeded: %+v, %v", dead, err)
 				}

@@ -375,11 +375,8 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 	if !t.Solo() {
 		j = x.loaded[t.Job]
 	}
-	name := lane.Kind
-	if plan != nil {
-		name = plan.Nodes[t.Node].Name
-	}
-	how := ending{was: &r.task, outcome: r.Status, failure: r.Error, name: name, stop: r.stop}
+	how := ending{was: &r.task, outcome: r.Status, failure: r.Error, stop: r.stop}
+	how.at(plan, t.Node, lane.Kind)
 	hold := lifecycle.Hold{Paused: j != nil && j.Paused}
 	cancelling := j != nil && j.Cancelling != 0
 	var after lifecycle.Task

@@ -267,7 +267,7 @@ func TestForeignAndUnknownThingsAreNotFound(t *testing.T) {
 			return []error{
 				second(s.Job(ctx, c, job)), second(s.Tasks(ctx, c, TaskQuery{Job: job})), second(s.Task(ctx, c, task)), second(s.Attempts(ctx, c, task)),
 				second(s.Events(ctx, c, job, 0, 10)), second(s.Artifacts(ctx, c, ArtifactQuery{Job: job})), second(s.Artifacts(ctx, c, ArtifactQuery{Task: task})),
-				second(s.Tasks(ctx, c, TaskQuery{Job: job, DeadLetters: true})), logs, jobLogs,
+				second(s.Letters(ctx, c, LetterQuery{Job: job})), logs, jobLogs,
 			}
 		}
 		unknown := look(s.c, drover.JobID(s.db.NewID()), drover.TaskID(s.db.NewID()))

@@ -177,17 +177,11 @@ func showFinal(t *drover.Task, f *store.FinalRow) {
 	t.Error = decodeFailure(f.Error)
 }
 
-// Tasks returns tasks of a job in the order of its graph, or dead letters newest
-// first. Inputs and outputs are left to Task.
+// Tasks returns tasks of a job in the order of its graph. Inputs and outputs are
+// left to Task.
 func (e *Engine) Tasks(ctx context.Context, c Caller, q TaskQuery) (out []drover.Task, err error) {
 	err = e.db.Read(ctx, func(tx store.Tx) error {
-		var list []taskState
-		var err error
-		if q.DeadLetters {
-			list, err = e.deadLetters(ctx, tx, c, q)
-		} else {
-			list, err = e.jobTasks(ctx, tx, c, q)
-		}
+		list, err := e.jobTasks(ctx, tx, c, q)
 		if err != nil {
 			return err
 		}
@@ -309,61 +303,6 @@ func pageOf(ctx context.Context, tx store.Tx, r *store.Reach, statuses []drover.
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
 	})
 	return rows, last, nil
-}
-
-// deadLetters reads a page of what ended FAILED or as DEAD_LETTER and was not replayed.
-func (e *Engine) deadLetters(ctx context.Context, tx store.Tx, c Caller, q TaskQuery) ([]taskState, error) {
-	if !q.Job.IsZero() {
-		if _, err := head(ctx, tx, c, q.Job); err != nil {
-			return nil, err
-		}
-	}
-	statuses := []drover.Status{drover.Failed, drover.DeadLetter}
-	if len(q.Status) > 0 {
-		statuses = slices.DeleteFunc(statuses, func(s drover.Status) bool { return !slices.Contains(q.Status, s) })
-	}
-	below := q.After
-	if below.IsZero() {
-		below = drover.TaskID(store.LastID)
-	}
-	want := pageSize(q.Limit)
-	var out []taskState
-	for {
-		n := max(want-len(out), leastStep)
-		lists := make([][]drover.TaskID, len(statuses))
-		var stmts []store.Stmt
-		for i, s := range statuses {
-			stmts = append(stmts, store.DeadLetters(c.Tenant, q.Job, s, below, n, &lists[i]))
-		}
-		if err := tx.Pipe(ctx, stmts...); err != nil {
-			return nil, err
-		}
-		ids := slices.Concat(lists...)
-		slices.SortFunc(ids, func(a, b drover.TaskID) int { return compareIDs(b, a) })
-		last := len(ids) < n // before its repeats go: a task may have failed in several generations
-		ids = ids[:min(len(ids), n)]
-		if len(ids) > 0 {
-			below = ids[len(ids)-1]
-		}
-		ids = slices.Compact(ids)
-		var rows []store.TaskRow
-		if err := tx.Pipe(ctx, store.ReadTasks(ids, &rows)); err != nil {
-			return nil, err
-		}
-		slices.SortFunc(rows, func(a, b store.TaskRow) int { return compareIDs(b.ID, a.ID) })
-		list, err := states(ctx, tx, rows)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range list {
-			if slices.Contains(statuses, s.status()) {
-				out = append(out, s)
-			}
-		}
-		if last || len(out) >= want {
-			return out[:min(len(out), want)], nil
-		}
-	}
 }
 
 // oneTask reads a task of the caller's.

@@ -282,38 +282,37 @@ func TestDeadLettersAreListedNewestFirst(t *testing.T) {
 		w.settle(broke(w.acquire(1)[0], drover.ClassPermanent, "again"))
 		want = slices.Delete(want, 3, 4)
 		slices.Reverse(want)
-		read := func(q TaskQuery) (ids []drover.TaskID) {
+		read := func(q LetterQuery) (ids []drover.TaskID) {
 			t.Helper()
-			q.DeadLetters = true
 			for {
-				page := s.tasks(t, q)
+				page := must[[]drover.Letter](t)(s.Letters(ctx, s.c, q))
 				for _, x := range page {
 					if x.Error == nil || x.Worker != "w-acme" {
 						t.Errorf("dead letter: %+v", x)
 					}
-					ids = append(ids, x.ID)
-					q.After = x.ID
+					ids = append(ids, x.TaskID)
+					q.After = LetterMark{At: x.FinishedAt, Task: x.TaskID, Generation: x.Generation}
 				}
 				if len(page) < q.Limit {
 					return ids
 				}
 			}
 		}
-		if got := read(TaskQuery{Limit: 4}); !slices.Equal(got, want) {
+		if got := read(LetterQuery{Limit: 4}); !slices.Equal(got, want) {
 			t.Errorf("dead letters:\n got %v\nwant %v", got, want)
 		}
-		if got := read(TaskQuery{Limit: 2, Status: []drover.Status{drover.DeadLetter}}); len(got) != 6 {
+		if got := read(LetterQuery{Limit: 2, Status: drover.DeadLetter}); len(got) != 6 {
 			t.Errorf("%d used up their attempts, want 6", len(got))
 		}
 		job := must[drover.Task](t)(s.Task(ctx, s.c, want[0])).JobID
-		if got := read(TaskQuery{Limit: 2, Job: job}); len(got) != 1 || got[0] != want[0] {
+		if got := read(LetterQuery{Limit: 2, Job: job}); len(got) != 1 || got[0] != want[0] {
 			t.Errorf("of one job: %v", got)
 		}
 		w.settle(done(again, `1`))
-		if got := read(TaskQuery{Limit: 50}); !slices.Equal(got, want) {
+		if got := read(LetterQuery{Limit: 50}); !slices.Equal(got, want) {
 			t.Errorf("after the replay went well: %v", got)
 		}
-		if got := must[[]drover.Task](t)(s.Tasks(ctx, s.tenant(t, "beta"), TaskQuery{DeadLetters: true})); len(got) != 0 {
+		if got := must[[]drover.Letter](t)(s.Letters(ctx, s.tenant(t, "beta"), LetterQuery{})); len(got) != 0 {
 			t.Errorf("another tenant sees %d", len(got))
 		}
 	})

@@ -299,13 +299,14 @@ func (e *Engine) closeTasks(ctx context.Context, tx store.Tx, x *changes, taken 
 			if err != nil {
 				return err
 			}
-			on, how.name = plan.terms(t.Node), plan.Nodes[t.Node].Name
+			on = plan.terms(t.Node)
+			how.at(plan, t.Node, "")
 		} else {
 			lane, err := e.laneOf(ctx, tx, lanes[t.ID])
 			if err != nil {
 				return err
 			}
-			how.name = lane.Kind
+			how.at(nil, 0, lane.Kind)
 		}
 		var after lifecycle.Task
 		if j != nil && j.Cancelling != 0 {

@@ -39,6 +39,8 @@ func Loops(e *engine.Engine) []Loop {
 		{Name: "timer", Step: e.TimersOnce, Every: 200 * time.Millisecond, Greedy: true},                      // due retries, snoozes and start times
 		{Name: "sweeper", Step: e.SweepOnce, Every: 500 * time.Millisecond, Greedy: true},                     // cancelled and paused jobs' rows
 		{Name: "watcher", Step: e.WatchOnce, Every: 500 * time.Millisecond, Greedy: true},                     // out of time, or silent
+		{Name: "batches", Step: e.BatchesOnce, Every: 200 * time.Millisecond, Greedy: true},                   // replays and closes of many dead letters
+		{Name: "filer", Step: e.FileOnce, Every: 5 * time.Second, Greedy: true},                               // dead letters of servers of an older schema
 		{Name: "expirer", Step: e.ExpireOnce, Every: time.Second, Greedy: true},                               // jobs past their expires_at
 		{Name: "janitor", Step: e.CleanOnce, Every: 30 * time.Second, Greedy: true, Timeout: 5 * time.Minute}, // what nobody needs any more
 		{Name: "purger", Step: e.PurgeOnce, Every: time.Second, Greedy: true, Timeout: 5 * time.Minute},       // finished jobs that were kept long enough

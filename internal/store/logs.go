@@ -34,6 +34,8 @@ var (
 		"SELECT l.id, l.task_id, l.attempt, l.level, l.at, l.text, l.attrs FROM logs l WHERE l.job_id = $1 AND l.id > $2 AND ($3 = 0 OR l.attempt = $3) ORDER BY l.id LIMIT $4")
 	taskLogs = driver.New("log of a task", "",
 		"SELECT l.id, l.task_id, l.attempt, l.level, l.at, l.text, l.attrs FROM logs l WHERE l.task_id = $1 AND l.id > $2 AND ($3 = 0 OR l.attempt = $3) ORDER BY l.id LIMIT $4")
+	lastLogs = driver.New("last lines of a task", "",
+		"SELECT l.id, l.task_id, l.attempt, l.level, l.at, l.text, l.attrs FROM logs l WHERE l.task_id = $1 AND l.id < $2 ORDER BY l.id DESC LIMIT $3")
 )
 
 // LeaseHolder reads whose lease it is; none leaves rows as it is.
@@ -92,8 +94,15 @@ func Logs(job drover.JobID, task drover.TaskID, attempt int32, after drover.ID, 
 	if !task.IsZero() {
 		text, of = taskLogs, [16]byte(task)
 	}
-	return Stmt{Text: text, Args: []any{of, [16]byte(after), attempt, int64(n)}, Scan: into(rows, func(r driver.Row) (l LogRow, err error) {
-		err = r.Scan((*[16]byte)(&l.ID), (*[16]byte)(&l.Task), &l.Attempt, &l.Level, (*int64)(&l.At), &l.Text, &l.Attrs)
-		return l, err
-	})}
+	return Stmt{Text: text, Args: []any{of, [16]byte(after), attempt, int64(n)}, Scan: into(rows, scanLog)}
+}
+
+// LastLogs reads the last lines of a task before an id, newest first.
+func LastLogs(task drover.TaskID, before drover.ID, n int, rows *[]LogRow) Stmt {
+	return Stmt{Text: lastLogs, Args: []any{[16]byte(task), [16]byte(before), int64(n)}, Scan: into(rows, scanLog)}
+}
+
+func scanLog(r driver.Row) (l LogRow, err error) {
+	err = r.Scan((*[16]byte)(&l.ID), (*[16]byte)(&l.Task), &l.Attempt, &l.Level, (*int64)(&l.At), &l.Text, &l.Attrs)
+	return l, err
 }

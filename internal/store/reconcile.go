@@ -101,12 +101,7 @@ func JobRecords(ctx context.Context, tx Tx, job drover.JobID, take bool) (*Recor
 	}
 	if take { // a row that moved to a table looked at before was missed
 		var left []lifecycle.Task
-		if err := tx.Pipe(ctx, Stmt{Text: jobLiveKeys, Args: a, Scan: into(&left, func(r driver.Row) (t lifecycle.Task, err error) {
-			var status int16
-			err = r.Scan((*[16]byte)(&t.ID), &t.Node, &t.Index, &status)
-			t.Status = drover.Status(status)
-			return t, err
-		})}); err != nil {
+		if err := tx.Pipe(ctx, liveTasks([]drover.JobID{job}, func(t lifecycle.Task) { left = append(left, t) })); err != nil {
 			return nil, err
 		}
 		running := map[drover.TaskID]bool{}
@@ -125,14 +120,7 @@ func JobRecords(ctx context.Context, tx Tx, job drover.JobID, take bool) (*Recor
 			err = r.Scan((*[16]byte)(&t.ID), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class), (*int64)(&t.Since))
 			return t, err
 		})},
-		Stmt{Text: jobFinals, Args: a, Scan: func(r driver.Row) error {
-			var t lifecycle.Task
-			var status int16
-			err := r.Scan((*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class), &t.Generation, &t.Attempt, &t.Losses, &t.LeaseVersion, &status)
-			t.Status = drover.Status(status)
-			c.Finals[t.ID] = t
-			return err
-		}},
+		finishedTasks([]drover.JobID{job}, func(t lifecycle.Task) { c.Finals[t.ID] = t }),
 		Stmt{Text: recordTries, Args: a, Scan: func(r driver.Row) error {
 			var id drover.TaskID
 			var y reconcile.Try

@@ -274,7 +274,14 @@ func InsertJobTimers(rows []JobRow) Stmt {
 	return Stmt{Text: insertTimers, Cols: []any{col(rows, func(x *JobRow) int64 { return int64(x.ExpiresAt) }), col(rows, func(x *JobRow) [16]byte { return [16]byte(x.ID) })}}
 }
 
-// InsertTaskInput stores an edited input.
-func InsertTaskInput(id drover.TaskID, generation int32, input []byte) Stmt {
-	return Stmt{Text: insertInputs, Cols: []any{[][16]byte{[16]byte(id)}, []int32{generation}, [][]byte{input}}}
+// InputRow is a row of task_inputs: what a task is given from a generation on.
+type InputRow struct {
+	LetterKey
+	Input []byte
+}
+
+// InsertTaskInputs stores edited inputs.
+func InsertTaskInputs(rows []InputRow) Stmt {
+	type r = InputRow
+	return Stmt{Text: insertInputs, Cols: []any{col(rows, func(x *r) [16]byte { return [16]byte(x.Task) }), col(rows, func(x *r) int32 { return x.Generation }), col(rows, func(x *r) []byte { return some(x.Input) })}}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/lifecycle"
@@ -9,11 +10,16 @@ import (
 )
 
 var (
-	jobFinals = driver.New("read a job's finished tasks", "",
-		"SELECT t.id, t.job_id, t.node, t.idx, t.queue, t.lane, t.class, f.generation, f.attempt, f.losses, f.lease_version, f.status FROM tasks t JOIN task_final f ON f.task_id = t.id WHERE t.job_id = $1 ORDER BY t.node, t.idx, f.generation")
-	jobLiveKeys = driver.New("read a job's live tasks", "", "SELECT task_id, node, idx, 1 AS status FROM task_pending WHERE job_id = $1 UNION ALL SELECT task_id, node, idx, 2 FROM task_ready WHERE job_id = $1 "+
-		"UNION ALL SELECT task_id, node, idx, 4 FROM task_queued WHERE job_id = $1 UNION ALL SELECT task_id, node, idx, 5 FROM task_running WHERE job_id = $1 UNION ALL SELECT task_id, node, idx, 6 FROM task_delayed WHERE job_id = $1")
-	taskJob   = driver.New("find a task's job", "", "SELECT job_id FROM tasks WHERE id = $1")
+	jobFinals = driver.New("read jobs' finished tasks", "id uuid",
+		"SELECT t.id, t.job_id, t.node, t.idx, t.queue, t.lane, t.class, f.generation, f.attempt, f.losses, f.lease_version, f.status FROM {rows} JOIN tasks t ON t.job_id = {id} JOIN task_final f ON f.task_id = t.id ORDER BY t.job_id, t.node, t.idx, f.generation")
+	jobLiveKeys = func() *driver.Text {
+		var parts []string
+		for _, table := range liveTables {
+			status := map[string]string{"task_pending": "1", "task_ready": "2", "task_queued": "4", "task_running": "5", "task_delayed": "q.status"}[table]
+			parts = append(parts, "SELECT q.task_id, q.job_id, q.node, q.idx, q.generation, "+status+" FROM {rows} JOIN "+table+" q ON q.job_id = {id}")
+		}
+		return driver.New("read jobs' live tasks", "id uuid", strings.Join(parts, " UNION ALL "))
+	}()
 	lastRun   = driver.New("read a job's last run", "", "SELECT run, tenant, status, events, total, succeeded, failed, cancelled, skipped, finished_at FROM job_final WHERE job_id = $1 ORDER BY run DESC LIMIT 1")
 	taskLanes = driver.New("read lanes of tasks", "id uuid", "SELECT t.id, t.lane FROM {rows} JOIN tasks t ON t.id = {id}")
 	// Of a map that ended before it could expand: once it has, it stands nowhere, as any map.
@@ -22,34 +28,48 @@ var (
 	readOp       = driver.New("read operation", "", "SELECT action, subject FROM operations WHERE tenant = $1 AND request_id = $2")
 )
 
-// JobTasks reads every task of a job as it stands: final ones in their last
-// generation, live ones with their key and status only.
-func JobTasks(ctx context.Context, tx Tx, job drover.JobID) (map[drover.TaskID]lifecycle.Task, error) {
-	m := map[drover.TaskID]lifecycle.Task{}
-	err := tx.Pipe(ctx,
-		Stmt{Text: jobFinals, Args: []any{[16]byte(job)}, Scan: func(r driver.Row) error {
-			var t lifecycle.Task
-			var status int16
-			err := r.Scan((*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class), &t.Generation, &t.Attempt, &t.Losses, &t.LeaseVersion, &status)
-			t.Status = drover.Status(status)
-			m[t.ID] = t
-			return err
-		}},
-		Stmt{Text: jobLiveKeys, Args: []any{[16]byte(job)}, Scan: func(r driver.Row) error {
-			t := lifecycle.Task{Job: job}
-			var status int16
-			err := r.Scan((*[16]byte)(&t.ID), &t.Node, &t.Index, &status)
-			t.Status = drover.Status(status)
-			m[t.ID] = t
-			return err
-		}})
-	return m, err
+// JobTasks reads every task of jobs as it stands: final ones in their last
+// generation, live ones with their key, generation and status only.
+func JobTasks(ctx context.Context, tx Tx, jobs []drover.JobID) (map[drover.JobID]map[drover.TaskID]lifecycle.Task, error) {
+	m := make(map[drover.JobID]map[drover.TaskID]lifecycle.Task, len(jobs))
+	for _, j := range jobs {
+		m[j] = map[drover.TaskID]lifecycle.Task{}
+	}
+	put := func(t lifecycle.Task) { m[t.Job][t.ID] = t }
+	return m, tx.Pipe(ctx, finishedTasks(jobs, put), liveTasks(jobs, put))
 }
 
-// TaskJob returns the job of a task; zero when there is no such task.
-func TaskJob(ctx context.Context, tx Tx, id drover.TaskID) (job drover.JobID, err error) {
-	err = tx.Pipe(ctx, Stmt{Text: taskJob, Args: []any{[16]byte(id)}, Scan: func(r driver.Row) error { return r.Scan((*[16]byte)(&job)) }})
-	return job, err
+// finishedTasks reads the generations of jobs' tasks that have ended, in order.
+func finishedTasks(jobs []drover.JobID, put func(lifecycle.Task)) Stmt {
+	return Stmt{Text: jobFinals, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
+		var t lifecycle.Task
+		var status int16
+		err := r.Scan((*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class), &t.Generation, &t.Attempt, &t.Losses, &t.LeaseVersion, &status)
+		t.Status = drover.Status(status)
+		put(t)
+		return err
+	}}
+}
+
+// liveTasks reads the keys, generations and statuses of jobs' live tasks.
+func liveTasks(jobs []drover.JobID, put func(lifecycle.Task)) Stmt {
+	return Stmt{Text: jobLiveKeys, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
+		var t lifecycle.Task
+		var status int16
+		err := r.Scan((*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Generation, &status)
+		t.Status = drover.Status(status)
+		put(t)
+		return err
+	}}
+}
+
+// LastRuns reads how the last finished runs of jobs ended.
+func LastRuns(jobs []drover.JobID, runs map[drover.JobID]JobFinal) Stmt {
+	return Stmt{Text: viewJobFinal, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
+		f, err := scanJobFinal(r)
+		runs[f.Job] = f
+		return err
+	}}
 }
 
 // LastRun reads how a job's last finished run ended; its Run is 0 when none has.

@@ -14,7 +14,7 @@ var (
 	endedRuns = driver.New("ended runs, oldest jobs first", "",
 		"SELECT f.job_id, f.run, f.tenant, f.status, f.finished_at FROM job_final f WHERE f.job_id > $1 AND f.job_id < $2 ORDER BY f.job_id, f.run LIMIT $3")
 	lockJobs  = driver.New("lock jobs that nobody uses", "id uuid", "SELECT j.id FROM {rows} JOIN jobs j ON j.id = {id} ORDER BY j.id {for update of j skip locked}")
-	keepJob   = driver.New("keep a job from leaving", "", "SELECT j.id FROM jobs j WHERE j.id = $1 {for key share}")
+	keepJobs  = driver.New("keep jobs from leaving", "id uuid", "SELECT j.id FROM {rows} JOIN jobs j ON j.id = {id} {for key share of j}")
 	jobsAlive = driver.New("jobs that live", "id uuid", "SELECT j.id FROM {rows} JOIN jobs j ON j.id = {id} WHERE EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = j.id) "+
 		"OR EXISTS (SELECT 1 FROM task_pending q WHERE q.job_id = j.id) OR EXISTS (SELECT 1 FROM task_ready q WHERE q.job_id = j.id) OR EXISTS (SELECT 1 FROM task_queued q WHERE q.job_id = j.id) "+
 		"OR EXISTS (SELECT 1 FROM task_running q WHERE q.job_id = j.id) OR EXISTS (SELECT 1 FROM task_delayed q WHERE q.job_id = j.id)")
@@ -23,6 +23,7 @@ var (
 	insertPurges   = driver.New("begin to purge jobs", "job_id uuid, at bigint", "INSERT INTO job_purges (job_id, at) SELECT {job_id}, {at} {from} WHERE true ON CONFLICT DO NOTHING")
 	purgeJobs      = driver.New("purge jobs", "id uuid", "DELETE FROM jobs {using} WHERE id = {id}")
 	purgeArtifacts = driver.New("purge artifacts", "id uuid", "DELETE FROM artifacts WHERE visible = 1 AND job_id = {pg:ANY(ARRAY(SELECT }{id} {from}{pg:))}")
+	purgeLetters   = driver.New("purge dead letters", "id uuid", "DELETE FROM dead_letters {using} WHERE job_id = {id}")
 
 	// The rest follows in pieces.
 	purging     = driver.New("jobs being purged", "", "SELECT job_id FROM job_purges ORDER BY job_id LIMIT $1 {for update skip locked}")
@@ -41,6 +42,7 @@ var (
 		return list
 	}()
 	purgeEnds = []*driver.Text{
+		purgeLetters, // one that was filed as the job left
 		driver.New("purge job_final", "id uuid", "DELETE FROM job_final {using} WHERE job_id = {id}"),
 		driver.New("end to purge jobs", "id uuid", "DELETE FROM job_purges {using} WHERE job_id = {id}"),
 	}
@@ -77,15 +79,15 @@ func scanJobID(list *[]drover.JobID) func(driver.Row) error {
 	return into(list, func(r driver.Row) (id drover.JobID, err error) { err = r.Scan((*[16]byte)(&id)); return id, err })
 }
 
-// LockJobs locks the rows of jobs, but for those that KeepJob holds.
+// LockJobs locks the rows of jobs, but for those that KeepJobs holds.
 func LockJobs(jobs []drover.JobID, locked *[]drover.JobID) Stmt {
 	return Stmt{Text: lockJobs, Cols: []any{jobIDs(jobs)}, Scan: scanJobID(locked)}
 }
 
-// KeepJob keeps a job from being purged until the transaction ends; kept
-// receives it if it is there.
-func KeepJob(id drover.JobID, kept *[]drover.JobID) Stmt {
-	return Stmt{Text: keepJob, Args: []any{[16]byte(id)}, Scan: scanJobID(kept)}
+// KeepJobs keeps jobs from being purged until the transaction ends; kept
+// receives those that are there.
+func KeepJobs(jobs []drover.JobID, kept *[]drover.JobID) Stmt {
+	return Stmt{Text: keepJobs, Cols: []any{jobIDs(jobs)}, Scan: scanJobID(kept)}
 }
 
 // LiveJobs reads which of the jobs have anything in the live tables.
@@ -100,7 +102,7 @@ func BeginPurge(jobs []drover.JobID, at instant) []Stmt {
 	for i := range ats {
 		ats[i] = int64(at)
 	}
-	return []Stmt{{Text: insertPurges, Cols: []any{ids, ats}}, {Text: purgeJobs, Cols: []any{ids}}, {Text: purgeArtifacts, Cols: []any{ids}}}
+	return []Stmt{{Text: insertPurges, Cols: []any{ids, ats}}, {Text: purgeJobs, Cols: []any{ids}}, {Text: purgeArtifacts, Cols: []any{ids}}, {Text: purgeLetters, Cols: []any{ids}}}
 }
 
 // Purging locks up to n jobs that BeginPurge took out of sight.

@@ -210,12 +210,7 @@ func JobStates(ids []drover.JobID, live *[]JobLive, final *[]JobFinal, counts *[
 	cols := []any{jobIDs(ids)}
 	return []Stmt{
 		{Text: viewJobLive, Cols: cols, Scan: into(live, scanJobLive)},
-		{Text: viewJobFinal, Cols: cols, Scan: into(final, func(r driver.Row) (f JobFinal, err error) {
-			var status int16
-			err = r.Scan((*[16]byte)(&f.Job), &f.Run, &f.Tenant, &status, &f.Events, &f.Total, &f.Succeeded, &f.Failed, &f.Cancelled, &f.Skipped, (*int64)(&f.FinishedAt))
-			f.Status = drover.Status(status)
-			return f, err
-		})},
+		{Text: viewJobFinal, Cols: cols, Scan: into(final, scanJobFinal)},
 		{Text: liveCounts, Cols: cols, Scan: into(counts, func(r driver.Row) (c LiveCount, err error) {
 			var status int32
 			err = r.Scan((*[16]byte)(&c.Job), &status, &c.N)
@@ -223,6 +218,13 @@ func JobStates(ids []drover.JobID, live *[]JobLive, final *[]JobFinal, counts *[
 			return c, err
 		})},
 	}
+}
+
+func scanJobFinal(r driver.Row) (f JobFinal, err error) {
+	var status int16
+	err = r.Scan((*[16]byte)(&f.Job), &f.Run, &f.Tenant, &status, &f.Events, &f.Total, &f.Succeeded, &f.Failed, &f.Cancelled, &f.Skipped, (*int64)(&f.FinishedAt))
+	f.Status = drover.Status(status)
+	return f, err
 }
 
 // FirstFailure is the failure of a job that came first, and whose it was.

@@ -22,6 +22,7 @@ const notLast = "NOT EXISTS (SELECT 1 FROM task_final y WHERE y.task_id = f.task
 var (
 	viewTasks  = driver.New("read tasks", "id uuid", "SELECT "+taskCols+" FROM {rows} JOIN tasks t ON t.id = {id} JOIN jobs j ON j.id = t.job_id") // not of a job that is being purged
 	taskInput  = driver.New("read a task's input", "", "SELECT t.input FROM tasks t WHERE t.id = $1")
+	taskInputs = driver.New("read tasks' inputs", "id uuid", "SELECT t.id, t.input FROM {rows} JOIN tasks t ON t.id = {id}")
 	jobTasks   = driver.New("tasks of a job", "", "SELECT "+taskCols+" FROM tasks t WHERE "+inReach("t")+" ORDER BY t.node, t.idx LIMIT $6")
 	finalTasks = driver.New("finished tasks of a job", "",
 		"SELECT t.id, t.node, t.idx FROM tasks t JOIN task_final f ON f.task_id = t.id WHERE "+inReach("t")+" AND ((CAST($7 AS INT) >> f.status) & 1) = 1 AND "+notLast+" ORDER BY t.node, t.idx LIMIT $6")
@@ -33,11 +34,6 @@ var (
 		return m
 	}()
 	delayedTasks = driver.New("delayed tasks of a job", "", "SELECT q.task_id, q.node, q.idx FROM task_delayed q WHERE "+inReach("q")+" AND q.status = $7 ORDER BY q.node, q.idx LIMIT $6")
-
-	deadLetters = driver.New("dead letters, newest first", "",
-		"SELECT f.task_id FROM task_final f WHERE f.tenant = $1 AND f.status = $2 AND f.status IN (9, 12) AND f.task_id < $3 ORDER BY f.task_id DESC LIMIT $4")
-	jobDeadLetters = driver.New("dead letters of a job, newest first", "",
-		"SELECT f.task_id FROM task_final f WHERE f.job_id = $1 AND f.status = $2 AND f.status IN (9, 12) AND f.task_id < $3 ORDER BY f.task_id DESC LIMIT $4")
 )
 
 const finalCols = "f.task_id, f.generation, f.status, f.attempt, f.losses, f.lease_version, f.session_id, f.ready_at, f.queued_at, f.claimed_at, f.finished_at, f.waits, f.error"
@@ -96,6 +92,17 @@ func ReadTasks(ids []drover.TaskID, rows *[]TaskRow) Stmt {
 // TaskInput reads the input a task's row holds.
 func TaskInput(id drover.TaskID, input *[]byte) Stmt {
 	return Stmt{Text: taskInput, Args: []any{[16]byte(id)}, Scan: func(r driver.Row) error { return r.Scan(input) }}
+}
+
+// TaskInputs reads the inputs tasks' rows hold.
+func TaskInputs(ids []drover.TaskID, inputs map[drover.TaskID][]byte) Stmt {
+	return Stmt{Text: taskInputs, Cols: taskIDs(ids), Scan: func(r driver.Row) error {
+		var id drover.TaskID
+		var in []byte
+		err := r.Scan((*[16]byte)(&id), &in)
+		inputs[id] = in
+		return err
+	}}
 }
 
 // TaskOutput reads the output of a task's last generation.
@@ -161,19 +168,6 @@ func TasksWith(r Reach, statuses []drover.Status) (lists []*[]Place, stmts []Stm
 		add(finalTasks, r.args(final))
 	}
 	return lists, stmts
-}
-
-// DeadLetters names tasks of a tenant, or of one job, that ended with this
-// status, FAILED or DEAD_LETTER, newest first, those replayed too.
-func DeadLetters(tenant int32, job drover.JobID, status drover.Status, below drover.TaskID, n int, ids *[]drover.TaskID) Stmt {
-	s := Stmt{Text: deadLetters, Args: []any{tenant, int16(status), [16]byte(below), int64(n)}, Scan: into(ids, func(r driver.Row) (id drover.TaskID, err error) {
-		err = r.Scan((*[16]byte)(&id))
-		return id, err
-	})}
-	if !job.IsZero() {
-		s.Text, s.Args[0] = jobDeadLetters, [16]byte(job)
-	}
-	return s
 }
 
 // LastFinals reads how the last generations of tasks ended, without outputs.

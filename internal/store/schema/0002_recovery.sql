@@ -73,3 +73,70 @@ CREATE TABLE circuits ( -- a row from the first lane on; only failures touch it 
   PRIMARY KEY (tenant, name)
 ) {session};
 CREATE INDEX circuits_stopped ON circuits (tenant, name) WHERE state <> 0; -- claims ask for them; mostly there are none
+
+-- Dead letters. A server of schema 1 writes no rows here: what it ends and replays
+-- is filed by the loop that looks for dead letters without a row.
+CREATE TABLE dead_letters ( -- a row for each generation that ended FAILED or DEAD_LETTER; only its state changes
+  task_id {uuid} NOT NULL,
+  generation INT NOT NULL,
+  tenant INT NOT NULL,
+  job_id {uuid} NOT NULL,
+  status SMALLINT NOT NULL,
+  pipeline TEXT NOT NULL, -- its name; empty for a kind job
+  node TEXT NOT NULL, -- its name in the pipeline; of a kind job, its kind
+  idx INT NOT NULL,
+  kind TEXT NOT NULL,
+  queue INT NOT NULL,
+  fingerprint TEXT NOT NULL,
+  error_class TEXT NOT NULL,
+  error_type TEXT NOT NULL,
+  message TEXT NOT NULL, -- cut
+  attempt INT NOT NULL,
+  losses INT NOT NULL,
+  session_id BIGINT NOT NULL,
+  at BIGINT NOT NULL, -- when it ended
+  state SMALLINT NOT NULL, -- 1 open, 2 replayed, 3 closed
+  state_at BIGINT NOT NULL,
+  actor TEXT NOT NULL, -- who changed the state, and why
+  reason TEXT NOT NULL,
+  operation {uuid} NOT NULL, -- of which it was a part; all zero is none
+  PRIMARY KEY (task_id, generation)
+) {big};
+CREATE INDEX dead_letters_state ON dead_letters (tenant, state, at, task_id, generation); -- lists, newest first
+CREATE INDEX dead_letters_group ON dead_letters (tenant, state, fingerprint, at, task_id, generation); -- groups, and lists of one
+CREATE INDEX dead_letters_job ON dead_letters (job_id);
+
+CREATE TABLE batch_operations ( -- replays and closes of many dead letters
+  id {uuid} NOT NULL PRIMARY KEY,
+  tenant INT NOT NULL,
+  action TEXT NOT NULL, -- replay, close
+  state SMALLINT NOT NULL, -- 1 running, 2 waits for its canaries, 3 done, 4 stopped
+  actor TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  request_id TEXT NOT NULL,
+  spec {bytes} NOT NULL, -- JSON: what is asked for
+  why TEXT NOT NULL, -- it stopped
+  total INT NOT NULL,
+  done INT NOT NULL,
+  refused INT NOT NULL,
+  canary INT NOT NULL, -- how many are done before the others
+  due_at BIGINT NOT NULL, -- when it goes on
+  created_at BIGINT NOT NULL,
+  ended_at BIGINT NOT NULL
+) {big};
+CREATE INDEX batch_operations_due ON batch_operations (due_at, id) WHERE state IN (1, 2); -- what goes on next
+CREATE INDEX batch_operations_tenant ON batch_operations (tenant, id); -- lists, newest first
+CREATE INDEX batch_operations_age ON batch_operations (ended_at) WHERE state IN (3, 4);
+
+CREATE TABLE batch_items (
+  operation {uuid} NOT NULL,
+  n INT NOT NULL, -- from 1, oldest dead letter first
+  task_id {uuid} NOT NULL,
+  generation INT NOT NULL,
+  state SMALLINT NOT NULL, -- 0 waits, 1 done, 2 refused
+  code TEXT NOT NULL, -- of the refusal
+  detail TEXT NOT NULL,
+  PRIMARY KEY (operation, n)
+) {key};
+CREATE INDEX batch_items_waiting ON batch_items (operation, n) WHERE state = 0;
+CREATE INDEX batch_items_refused ON batch_items (operation, n) WHERE state = 2;
