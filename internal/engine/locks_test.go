@@ -487,7 +487,10 @@ func TestAHoldThatEndsMeanwhileStrandsNoTask(t *testing.T) {
 			done := make(chan struct{})
 			g.commit["take due"] = func() { // the resume waits for the timers, which act on the pause
 				go func() { defer close(done); resume(t, w, other, id)() }()
-				time.Sleep(20 * time.Millisecond)
+				select { // one that does not wait is done by then, also on a busy machine
+				case <-done:
+				case <-time.After(300 * time.Millisecond):
+				}
 			}
 			w.step("timers", w.TimersOnce)
 			<-done
