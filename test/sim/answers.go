@@ -64,12 +64,11 @@ func (g *ghost) renewed(c *call, bad func(string, string, ...any)) {
 	}
 	for _, h := range c.renew.renewal.Held {
 		t := g.tasks[h.TaskID]
-		holds := t.row.place == running && t.row.lease == h.LeaseVersion && t.row.session == c.session
-		if lost := slices.Contains(c.renew.answer.Lost, h); lost == holds {
-			bad("I12", "%s lease %d is held %v; the renewal says that it is lost: %v", t, h.LeaseVersion, holds, lost)
+		if lost, keeps := slices.Contains(c.renew.answer.Lost, h), c.renew.keeps[h]; lost == keeps {
+			bad("I12", "%s lease %d is held %v; the renewal says that it is lost: %v", t, h.LeaseVersion, keeps, lost)
 		}
-		if told := slices.Contains(c.renew.answer.Cancelled, h); told != (holds && t.job.cause != 0) {
-			bad("I18", "%s is to be cancelled: %v; its worker is told: %v", t, t.job.cause != 0, told)
+		if told, stops := slices.Contains(c.renew.answer.Cancelled, h), c.renew.stops[h]; told != stops {
+			bad("I18", "%s is to be cancelled: %v; its worker is told: %v", t, stops, told)
 		}
 	}
 }

@@ -196,11 +196,17 @@ func (g *ghost) commit(c *call, changes []change) {
 	}
 	m := &commit{c: c, from: c.from.UnixMicro(), to: c.s.now().UnixMicro(), before: map[*gjob]gbefore{}, events: map[gevent]int{}, wanted: map[gevent]int{}, attempts: map[grantKey]row{}, jobEnds: map[*gjob]drover.Status{}, reopened: map[*gjob]bool{}}
 	g.latest = max(g.latest, m.to)
+	if c.renew != nil && c.tx == 0 {
+		c.renew.stops = g.holds(c, func(t *gtask) bool { return t.job.cause != 0 })
+	}
 	for _, ch := range changes {
 		g.apply(m, ch)
 		if w.stop != nil {
 			return
 		}
+	}
+	if c.renew != nil && c.tx == 0 {
+		c.renew.keeps = g.holds(c, func(*gtask) bool { return true })
 	}
 	g.vanished(m)
 	for _, mv := range m.moves {
@@ -213,6 +219,17 @@ func (g *ghost) commit(c *call, changes []change) {
 	for _, j := range m.fresh {
 		g.checkFresh(m, j)
 	}
+}
+
+// holds tells of the leases that a renewal names which its session has, and of
+// which also is true.
+func (g *ghost) holds(c *call, also func(*gtask) bool) map[drover.Held]bool {
+	list := map[drover.Held]bool{}
+	for _, h := range c.renew.renewal.Held {
+		t := g.tasks[h.TaskID]
+		list[h] = t.row.place == running && t.row.lease == h.LeaseVersion && t.row.session == c.session && also(t)
+	}
+	return list
 }
 
 func (g *ghost) touch(m *commit, j *gjob) {

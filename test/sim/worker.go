@@ -197,6 +197,8 @@ type renewCall struct {
 	renewal drover.Renewal
 	answer  drover.Renewed
 	err     error
+	stops   map[drover.Held]bool // held, and to be cancelled, when it was carried out
+	keeps   map[drover.Held]bool // held after it
 }
 
 func (k *worker) renew(id drover.SessionID) {
