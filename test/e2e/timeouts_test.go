@@ -39,7 +39,9 @@ tasks:
 	f.dev("127.0.0.1:0", "--no-exec")
 	c := f.connect()
 	env := []string{"DROVER_URL=" + c.URL(), "DROVER_TOKEN=" + strings.TrimSpace(f.read(".drover/token"))}
-	start := func() *process { return f.start(env, "drover", "worker", "run", "--exec", "--queue", "cpu", "--slots", "1") }
+	start := func() *process {
+		return f.start(env, "drover", "worker", "run", "--exec", "--queue", "cpu", "--slots", "1")
+	}
 	first := start()
 	f.drover("pipeline", "apply", "climb.yaml")
 	id, err := drover.ParseJobID(f.drover("job", "submit", "--pipeline", "climb", "-o", "name"))
