@@ -562,3 +562,30 @@ tasks:
 		}
 	})
 }
+
+// TestTaskThatComesBackKeepsItsPlaceInLine: given back by a worker that drains, or
+// lost with one that died, it has waited longest. Behind a long line it would wait
+// as long again.
+func TestTaskThatComesBackKeepsItsPlaceInLine(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		first := w.submit(drover.NewJob{Kind: "k"})
+		l := w.acquire(1)
+		for range 3 {
+			w.clock.add += time.Second
+			w.submit(drover.NewJob{Kind: "k"})
+		}
+		back := func(how string) {
+			t.Helper()
+			w.quieten()
+			if l = w.acquire(1); len(l) != 1 || l[0].JobID != first {
+				t.Fatalf("%s: the next lease is %+v, want one of the first job", how, l)
+			}
+		}
+		w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeReleased})
+		back("given back")
+		w.clock.add += time.Minute
+		w.step("reap", w.ReapOnce)
+		w.open()
+		back("lost")
+	})
+}

@@ -162,10 +162,11 @@ func Released(t Task, h Hold, now Instant) Task {
 	return t
 }
 
-// backToReady stands t in line again, or in the lane nobody scans.
+// backToReady stands t in line again, at the place it had: what waits behind it has
+// waited less. Or in the lane nobody scans.
 func backToReady(ev Event, t Task, h Hold, now Instant) Task {
 	t = must(ev, t, drover.Ready, now)
-	t.DueAt, t.ReadyAt, t.QueuedAt = now, now, 0
+	t.ReadyAt, t.QueuedAt = now, 0
 	if h.Paused {
 		t.Lane = HeldLane
 	}
