@@ -13,10 +13,10 @@ GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 # The run whose figures are published.
 CHAOS_FOR  ?= 4m
 
-.PHONY: help build demo test chaos bench sim mutants upgrade check lint golangci docs docs-check clean
+.PHONY: help build demo test chaos chaos-lease bench sim mutants upgrade check lint golangci docs docs-check clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
 
 build: ## bin/drover, and the worker of the example
 	$(GO_BUILD) -o bin/drover ./cmd/drover
@@ -33,6 +33,10 @@ test: ## all tests on SQLite and PostgreSQL; installs what they need, starts a t
 chaos: ## kill, stop and cut off workers, servers and PostgreSQL for CHAOS_FOR (4m), and check that nothing is lost or done twice; figures in build/chaos.json
 	@tools/needs.sh postgresql
 	CGO_ENABLED=0 go run ./test/chaos -for $(CHAOS_FOR) -figures build/chaos.json
+
+chaos-lease: ## with default settings: how long until the tasks of a killed worker run elsewhere (5 kills, 4 minutes; figures in build/lease.json)
+	@tools/needs.sh postgresql
+	CGO_ENABLED=0 go run ./test/chaos -measure 5 -figures build/lease.json
 
 bench: build ## the figures of docs/performance.md measured anew, on a throw-away PostgreSQL that syncs to disk (3 minutes; leave the machine alone)
 	@tools/needs.sh postgresql ffmpeg

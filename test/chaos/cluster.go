@@ -146,13 +146,14 @@ func (c *cluster) client(i int) (*client.Client, error) {
 }
 
 // addWorker starts a worker of so many slots at server i.
-func (c *cluster) addWorker(i, slots int, rude bool) error {
+func (c *cluster) addWorker(i, slots int, rude bool, more ...string) error {
 	s := &slot{name: fmt.Sprintf("worker-%d", len(c.workers))}
 	if rude {
 		s.name = fmt.Sprintf("rude-%d", len(c.workers))
 	}
 	s.begin = func(env ...string) (*process, error) {
 		env = append(env, workerEnv+"="+c.journals(), "NAME="+s.name, "SLOTS="+strconv.Itoa(slots), "DROVER_URL="+c.urls(i), "DROVER_TOKEN="+c.token)
+		env = append(env, more...)
 		if rude {
 			env = append(env, "RUDE=1")
 		}

@@ -39,6 +39,7 @@ func command(ctx context.Context) error {
 	keep := flag.Bool("keep", false, "keep journals and logs also when all is well")
 	figures := flag.String("figures", "", "file for the figures")
 	race := flag.Bool("race", false, "servers with the race detector")
+	kills := flag.Int("measure", 0, "do nothing else than kill so many workers that hold 1000 tasks each, with default settings, and measure when those begin elsewhere")
 	flag.Parse()
 	repo, err := filepath.Abs(".")
 	if err != nil {
@@ -59,7 +60,12 @@ func command(ctx context.Context) error {
 			return err
 		}
 	}
-	err = p.run(ctx, func(format string, args ...any) { fmt.Printf(format+"\n", args...) })
+	say := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+	if *kills > 0 {
+		err = p.measure(ctx, 1000, *kills, say)
+	} else {
+		err = p.run(ctx, say)
+	}
 	if err != nil || *keep {
 		fmt.Fprintln(os.Stderr, "chaos: journals and logs are in", dir)
 		return err
@@ -87,8 +93,8 @@ func programs(ctx context.Context, repo, dir string, race bool) (bin, checker st
 // storm is the big run: per minute more than 40 kills and 40 pauses.
 func storm(database string) plan {
 	p := plan{
-		database: database, lease: 3 * time.Second, workers: 8, slots: 4, rude: 2, clients: 4, pace: 100 * time.Millisecond, quiet: 2 * time.Minute,
-		rates: rates{killWorker: 1300 * time.Millisecond, pauseWorker: 550 * time.Millisecond, killServer: 7 * time.Second, pauseServer: 9 * time.Second,
+		database: database, lease: 3 * time.Second, workers: 10, slots: 4, rude: 2, clients: 4, pace: 120 * time.Millisecond, quiet: 2 * time.Minute,
+		rates: rates{killWorker: 900 * time.Millisecond, pauseWorker: 400 * time.Millisecond, killServer: 7 * time.Second, pauseServer: 9 * time.Second,
 			killDatabase: 15 * time.Second, network: 2 * time.Second},
 	}
 	return p

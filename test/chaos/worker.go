@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -70,7 +71,7 @@ func workerMain() error {
 	if os.Getenv("RUDE") != "" {
 		return rude(ctx, conn, j, name, slots, log)
 	}
-	w := worker.New(conn, worker.Config{Queues: []string{"chaos"}, Slots: slots, Name: name, Logger: log, Grace: grace, CancelGrace: 5 * time.Second})
+	w := worker.New(conn, worker.Config{Queues: []string{cmp.Or(os.Getenv("QUEUE"), "chaos")}, Slots: slots, Name: name, Logger: log, Grace: grace, CancelGrace: 5 * time.Second})
 	for _, kind := range []string{"work", "poison", "split", "piece", "join"} {
 		w.HandleFunc(kind, func(ctx context.Context, t *worker.Task) (any, error) { return handle(ctx, j, t) })
 	}
