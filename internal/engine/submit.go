@@ -48,6 +48,9 @@ type draft struct {
 	plan        *compiled // nil for a Kind job
 	queue, lane int32     // of a Kind job
 	trace       string
+	// late refuses it as a new job, because of the time it comes at; a repeat of one
+	// that was accepted in time gets that one.
+	late *drover.Error
 }
 
 // Submit stores jobs with their tasks and idempotency records in one
@@ -164,6 +167,17 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 			return err
 		}
 	}
+	var lateKeys []string
+	for _, d := range drafts {
+		if d.late != nil && d.IdempotencyKey != "" {
+			lateKeys = append(lateKeys, d.IdempotencyKey)
+		}
+	}
+	if len(lateKeys) > 0 {
+		if err := tx.Pipe(ctx, store.SelectIdempotency(c.Tenant, lateKeys, keys)); err != nil {
+			return err
+		}
+	}
 	var fresh []*draft
 	isNew := func(d *draft) {
 		k := store.KnownJob{Tenant: c.Tenant, Job: d.ID, Fingerprint: d.fingerprint}
@@ -192,6 +206,10 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 				continue
 			}
 			first := byKey[d.IdempotencyKey] == nil && !open[d.ID]
+			if first && d.late != nil {
+				out[d.at] = drover.Submitted{Err: d.late}
+				continue
+			}
 			if first && d.IdempotencyKey == "" {
 				isNew(d)
 				continue
@@ -384,20 +402,24 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 	if !d.DueAt.IsZero() && lifecycle.At(d.DueAt) > now.Add(farFuture) {
 		say("due_at", "is more than ten years away")
 	}
+	var late []drover.FieldError
 	if !d.ExpiresAt.IsZero() && lifecycle.At(d.ExpiresAt) <= now {
-		say("expires_at", "has passed")
+		late = append(late, drover.FieldError{Field: "expires_at", Message: "has passed"})
 	}
 	if !d.ExpiresAt.IsZero() && !d.DueAt.IsZero() && !d.ExpiresAt.After(d.DueAt) {
 		say("expires_at", "must be after due_at")
 	}
 	if at := drover.ID(d.ID).UnixMilli() * 1000; !d.ID.IsZero() && (at > int64(now.Add(clockSlack)) || at < int64(now.Add(-clockSlack))) {
-		say("job_id", "its time is more than a day from now; make it with the present time")
+		late = append(late, drover.FieldError{Field: "job_id", Message: "its time is more than a day from now; make it with the present time"})
 	}
 	if d.trace = d.Traceparent; d.trace != "" && !traceparent.MatchString(d.trace) {
 		say("traceparent", "must be a W3C traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	}
 	if len(bad) > 0 {
-		return &drover.Error{Code: drover.CodeValidation, Detail: "the job is not valid", Fields: bad}
+		return &drover.Error{Code: drover.CodeValidation, Detail: "the job is not valid", Fields: append(bad, late...)}
+	}
+	if len(late) > 0 {
+		d.late = &drover.Error{Code: drover.CodeValidation, Detail: "the job is not valid", Fields: late}
 	}
 	if len(d.Input) > MaxPayload {
 		return drover.Errorf(drover.CodePayloadTooLarge, "input has %d bytes; at most %d: store it elsewhere and pass its address", len(d.Input), MaxPayload)

@@ -108,3 +108,38 @@ func TestARepeatOfWhatWasGivenBackDuringACancel(t *testing.T) {
 		}
 	})
 }
+
+// TestARepeatAfterItsTimeGetsTheFirstJob: the answer was lost and the client asks
+// again when expires_at has passed, or its own id has become old.
+func TestARepeatAfterItsTimeGetsTheFirstJob(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		keyed := drover.NewJob{Kind: "a", IdempotencyKey: "k", ExpiresAt: w.Now().Add(time.Hour)}
+		named := drover.NewJob{Kind: "a", ID: drover.JobID(w.db.NewID()), ExpiresAt: w.Now().Add(time.Hour)}
+		first, second := w.submit(keyed), w.submit(named)
+		w.clock.add += 48 * time.Hour
+		for range 2 {
+			if again := w.submit(keyed); again != first {
+				t.Errorf("by its key: %s, want %s", again, first)
+			}
+			if again := w.submit(named); again != second {
+				t.Errorf("by its id: %s, want %s", again, second)
+			}
+		}
+		// What was never accepted is refused, and takes no key.
+		fresh := keyed
+		fresh.IdempotencyKey = "other"
+		old := named
+		old.ID[15]++
+		out, err := w.Submit(t.Context(), w.c, []drover.NewJob{fresh, old, fresh})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range out {
+			if drover.CodeOf(s.Err) != drover.CodeValidation {
+				t.Errorf("job %d: %+v", i, s)
+			}
+		}
+		fresh.ExpiresAt = time.Time{}
+		w.submit(fresh)
+	})
+}
