@@ -326,7 +326,7 @@ func (e *Engine) dryRun(ctx context.Context, c Caller, b store.BatchRow, r Batch
 			}
 			i := showItem(&b, &i)
 			if i.State == drover.ItemDone {
-				i.State = drover.ItemWaiting
+				i.State, i.NextGeneration = drover.ItemWaiting, 0
 			}
 			out.Items = append(out.Items, i)
 		}
