@@ -13,7 +13,7 @@ GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 # The run whose figures are published.
 CHAOS_FOR  ?= 4m
 
-.PHONY: help build demo test chaos chaos-lease bench sim conformance mutants upgrade check lint golangci docs docs-check clean
+.PHONY: help build demo test chaos chaos-lease bench sim conformance mutants upgrade reliability check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -52,14 +52,17 @@ BASE  ?= 1
 sim: ## deterministic simulation of the engine; SEEDS=10000 for more of them, BASE=2 for others; figures in build/sim.json
 	go test ./test/sim -count=1 -timeout 60m -v -seeds=$(SEEDS) -base=$(BASE) -figures=$(CURDIR)/build/sim.json
 
-mutants: ## plant known bugs in a copy of the tree, one at a time, and see that the tests find each
+mutants: ## plant known bugs in a copy of the tree, one at a time, and see that the tests find each; ONLY='name|…' for some
 	@tools/needs.sh postgresql
-	@tools/with-postgres.sh go run ./test/mutants -figures build/mutants.json
+	@tools/with-postgres.sh go run ./test/mutants -only '$(ONLY)' -figures build/mutants.json
 
 CONFORMANCE_FOR ?= 60s
 conformance: ## the engine on SQLite and PostgreSQL beside a model, step by step and with clients at once, for CONFORMANCE_FOR (60s) each; figures in build/conformance.json
 	@tools/needs.sh postgresql
 	@tools/with-postgres.sh go test ./internal/store/storetest -count=1 -timeout 30m -v -run 'Model|Order' -conformance=$(CONFORMANCE_FOR) -figures=$(CURDIR)/build/conformance.json
+
+reliability: sim mutants chaos chaos-lease conformance ## all of these, and docs/reliability.md written anew from their figures (some 40 minutes; SEEDS=10000)
+	go run ./test/reliability
 
 check: ## what is quick to check: formatting, vet, build, docs, go.mod, shell scripts' syntax
 	@tools/check.sh
