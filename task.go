@@ -47,6 +47,8 @@ type Task struct {
 	Input      json.RawMessage `json:"input,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	Error      *Failure        `json:"error,omitempty"`
+	// LastError is why the newest failed attempt of a task that has not ended failed.
+	LastError *Failure `json:"last_error,omitempty"`
 	// Circuit is the one that the task names.
 	Circuit string `json:"circuit,omitempty"`
 	// Blockers are what a task that could run waits for.
@@ -54,6 +56,9 @@ type Task struct {
 	// Waits are seconds waited by reason, in this generation; with the runs they add up to its age.
 	Waits map[string]Duration `json:"waits,omitempty"`
 }
+
+// BlockerNoWorker is the code of a task whose kind no live worker of its queue runs.
+const BlockerNoWorker = "no_worker_for_kind"
 
 // Cancellation is a cancel on its way: requested, then acknowledged by the worker,
 // whose handler cleans up; with the handler's end, or when its grace is over, the
@@ -233,6 +238,8 @@ type Queue struct {
 	OldestAge Duration `json:"oldest_age"`
 	Workers   int      `json:"workers"`
 	Slots     int      `json:"slots"`
+	// NoWorkerFor are the kinds of tasks that wait in it and that none of its workers runs.
+	NoWorkerFor []string `json:"no_worker_for,omitempty"`
 	// Approximate says that a count stopped at its cap of 100,000.
 	Approximate bool `json:"approximate,omitempty"`
 }

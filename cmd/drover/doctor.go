@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -208,9 +209,11 @@ func examineQueues(queues []drover.Queue, add adder) {
 		waiting := q.Ready + q.Queued
 		switch {
 		case waiting > 0 && q.Workers == 0:
-			add("queue "+q.Name, "warn", "start one that serves it: drover worker run --queue "+q.Name, "%d tasks wait and no worker serves it", waiting)
+			add("queue "+q.Name, "warn", startWorker(q), "%s and no worker serves it", counted(waiting, "task waits", "tasks wait"))
+		case len(q.NoWorkerFor) > 0:
+			add("queue "+q.Name, "warn", startWorker(q), "tasks of kind %s wait and none of its %s has a handler for that", strings.Join(q.NoWorkerFor, ", "), counted(q.Workers, "worker", "workers"))
 		case waiting > 0 && q.OldestAge.Std() > oldWait:
-			add("queue "+q.Name, "warn", "more slots or more workers would help", "the oldest of %d tasks has waited %s for %d slots", waiting, length(q.OldestAge.Std()), q.Slots)
+			add("queue "+q.Name, "warn", "more slots or more workers would help", "the oldest of %s has waited %s for %s", counted(waiting, "task", "tasks"), length(q.OldestAge.Std()), counted(q.Slots, "slot", "slots"))
 		default:
 			worst--
 		}
@@ -218,6 +221,39 @@ func examineQueues(queues []drover.Queue, add adder) {
 	if worst == 0 {
 		add("queues", "ok", "", "%d, none with work that nobody does", len(queues))
 	}
+}
+
+// startWorker is the command that serves a queue's waiting kinds; those that are
+// not built in need a program.
+func startWorker(q drover.Queue) string {
+	var flags, own []string
+	for _, kind := range q.NoWorkerFor {
+		switch kind {
+		case "exec", "http":
+			flags = append(flags, "--"+kind)
+		default:
+			own = append(own, strconv.Quote(kind))
+		}
+	}
+	if len(flags) == 0 && len(own) == 0 {
+		return "start a worker that serves it"
+	}
+	var words []string
+	if len(flags) > 0 {
+		words = append(words, "start one that does: drover worker run "+strings.Join(flags, " ")+" --queue "+quote(q.Name))
+	}
+	if len(own) > 0 {
+		words = append(words, "start a program of yours that handles "+strings.Join(own, ", ")+" and serves this queue (docs/workers.md)")
+	}
+	return strings.Join(words, "; ")
+}
+
+// counted reads "1 task" or "2 tasks".
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
 }
 
 func examineDead(dead []drover.Letter, more bool, add adder) {

@@ -389,9 +389,50 @@ func (a *app) jobGet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printOne(a.printer(), jobColumns, j)
+			p := a.printer()
+			shown := jobColumns
+			if p.format == "table" || p.format == "wide" {
+				more, err := jobTrouble(ctx, c, j)
+				if err != nil {
+					return err
+				}
+				shown.detail = func(p *printer, j drover.Job) []fact { return append(jobColumns.detail(p, j), more...) }
+			}
+			return printOne(p, shown, j)
 		}),
 	}
+}
+
+// troubleTold bounds the tasks of which "job get" says what is wrong.
+const troubleTold = 5
+
+// jobTrouble names the tasks that made a job fail, with the command that runs the
+// first again, or those that keep it waiting.
+func jobTrouble(ctx context.Context, c *client.Client, j drover.Job) (facts []fact, err error) {
+	sought := []drover.Status{drover.Failed, drover.DeadLetter}
+	switch {
+	case j.Status == drover.Failed:
+	case !j.Status.Final() && j.Tasks.Queued+j.Tasks.Ready+j.Tasks.RetryWait > 0:
+		sought = []drover.Status{drover.Queued, drover.Ready, drover.RetryWait}
+	default:
+		return nil, nil
+	}
+	page, err := c.Tasks(ctx, j.ID, client.TasksFilter{Status: sought, List: client.List{Limit: troubleTold}})
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range page.Items {
+		switch {
+		case j.Status == drover.Failed:
+			facts = append(facts, fact{name: "FAILED TASK", text: fmt.Sprintf("%s  %s: %s", taskLabel(t), t.ID, taskTrouble(t)), paint: red})
+		case taskTrouble(t) != "":
+			facts = append(facts, fact{name: "WAITING TASK", text: fmt.Sprintf("%s  %s: %s", taskLabel(t), t.ID, taskTrouble(t)), paint: yellow})
+		}
+	}
+	if j.Status == drover.Failed && len(page.Items) > 0 {
+		facts = append(facts, fact{name: "TO REPLAY", text: "drover task replay " + page.Items[0].ID.String()})
+	}
+	return facts, nil
 }
 
 func (a *app) jobWatch() *cobra.Command {

@@ -138,7 +138,12 @@ func (s *syncBuffer) String() string {
 // start runs the program until stop, kill or the end of the test.
 func (f *folder) start(words ...string) *process {
 	f.t.Helper()
-	cmd := f.command(context.Background(), words...)
+	return f.run(f.command(context.Background(), words...))
+}
+
+// run starts a command that runs beside the test.
+func (f *folder) run(cmd *exec.Cmd) *process {
+	f.t.Helper()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		f.t.Fatal(err)
@@ -152,7 +157,7 @@ func (f *folder) start(words ...string) *process {
 		p.signal(syscall.SIGKILL)
 		p.wait(f.t)
 		if f.t.Failed() {
-			f.t.Logf("drover %s:\n%s", strings.Join(words, " "), p.errs)
+			f.t.Logf("%s:\n%s", strings.Join(cmd.Args, " "), p.errs)
 		}
 	})
 	return p
@@ -278,7 +283,7 @@ func TestDevRunsJobs(t *testing.T) {
 
 	// What nobody does is said.
 	f.must(0, "job", "submit", "--kind", "mail", "--queue", "mail")
-	if out := f.must(0, "doctor"); !strings.Contains(out, "queue mail") || !strings.Contains(out, "drover worker run --queue mail") {
+	if out := f.must(0, "doctor"); !strings.Contains(out, "queue mail") || !strings.Contains(out, `handles "mail"`) {
 		t.Errorf("doctor does not tell that nobody serves the queue mail:\n%s", out)
 	}
 	f.must(0, "healthcheck")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,6 +37,7 @@ var queueColumns = columns[drover.Queue]{
 			return ""
 		}},
 		{head: "SLOTS", text: func(_ *printer, q drover.Queue) string { return strconv.Itoa(q.Slots) }},
+		{head: "NO WORKER FOR", text: func(_ *printer, q drover.Queue) string { return strings.Join(q.NoWorkerFor, ",") }, paint: func(drover.Queue) string { return red }},
 	},
 }
 

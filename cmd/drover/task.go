@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +29,7 @@ var taskColumns = columns[drover.Task]{
 		{head: "QUEUE", text: func(_ *printer, t drover.Task) string { return t.Queue }},
 		{head: "RAN", text: func(p *printer, t drover.Task) string { return ranFor(p, t) }},
 		{head: "AGE", text: func(p *printer, t drover.Task) string { return p.age(t.CreatedAt) }},
-		{head: "ERROR", text: func(_ *printer, t drover.Task) string { return failureText(t.Error) }},
+		{head: "ERROR", text: func(_ *printer, t drover.Task) string { return taskTrouble(t) }},
 		{head: "KIND", wide: true, text: func(_ *printer, t drover.Task) string { return t.Kind }},
 		{head: "GENERATION", wide: true, text: func(_ *printer, t drover.Task) string { return strconv.Itoa(t.Generation) }},
 		{head: "WORKER", wide: true, text: func(_ *printer, t drover.Task) string { return t.Worker }},
@@ -47,6 +49,7 @@ var taskColumns = columns[drover.Task]{
 			{name: "WORKER", text: t.Worker},
 			{name: "CANCEL", text: cancelText(p, t.Cancellation)},
 			{name: "ERROR", text: failureText(t.Error), paint: red},
+			{name: "LAST ERROR", text: failureText(t.LastError), paint: yellow},
 			{name: "CREATED", text: p.moment(t.CreatedAt)},
 			{name: "DUE", text: p.moment(t.DueAt)},
 			{name: "CLOSES", text: p.moment(t.ClosesAt)},
@@ -77,6 +80,20 @@ var taskColumns = columns[drover.Task]{
 		}
 		return facts
 	},
+}
+
+// taskTrouble is why a task failed, failed the last time, or does not start.
+func taskTrouble(t drover.Task) string {
+	return cmp.Or(failureText(cmp.Or(t.Error, t.LastError)), blockersText(t.Blockers))
+}
+
+// blockersText reads `no live worker of queue "cpu" runs tasks of kind "resize" (no_worker_for_kind)`.
+func blockersText(list []drover.Blocker) string {
+	words := make([]string, len(list))
+	for i, b := range list {
+		words[i] = b.Message + " (" + b.Code + ")"
+	}
+	return strings.Join(words, "; ")
 }
 
 // ranFor is how long the newest attempt ran; empty for one that never did.
@@ -139,7 +156,8 @@ func (a *app) taskList() *cobra.Command {
 }
 
 func (a *app) taskGet() *cobra.Command {
-	return &cobra.Command{
+	var job string
+	cmd := &cobra.Command{
 		Use:   "get TASK",
 		Short: "Show a task",
 		Example: `  drover task get task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
@@ -147,7 +165,7 @@ func (a *app) taskGet() *cobra.Command {
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeTasks(false),
 		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
-			id, err := parsed(drover.ParseTaskID(words[0]))
+			id, err := taskID(ctx, c, words[0], job)
 			if err != nil {
 				return err
 			}
@@ -158,6 +176,41 @@ func (a *app) taskGet() *cobra.Command {
 			return printOne(a.printer(), taskColumns, t)
 		}),
 	}
+	a.ofJobFlag(cmd, &job)
+	return cmd
+}
+
+// ofJobFlag lets a command name a task as its job does.
+func (a *app) ofJobFlag(cmd *cobra.Command, job *string) {
+	cmd.Flags().StringVar(job, "job", "", "the task's job: then TASK may be its name there, such as greet or greet[0]")
+	must(cmd.RegisterFlagCompletionFunc("job", a.completeJobs))
+}
+
+// taskID reads a task's id, or finds the task that a job has by that name.
+func taskID(ctx context.Context, c *client.Client, word, job string) (drover.TaskID, error) {
+	if job == "" || strings.HasPrefix(word, "task_") {
+		return parsed(drover.ParseTaskID(word))
+	}
+	of, err := jobID(ctx, c, job)
+	if err != nil {
+		return drover.TaskID{}, err
+	}
+	name, _, _ := strings.Cut(word, "[")
+	tasks, _, err := collect(0, func(l client.List) (protocol.Page[drover.Task], error) {
+		return c.Tasks(ctx, of, client.TasksFilter{Name: name, List: l})
+	})
+	if err != nil {
+		return drover.TaskID{}, err
+	}
+	for _, t := range tasks {
+		if taskLabel(t) == word {
+			return t.ID, nil
+		}
+	}
+	if len(tasks) > 0 && name == word {
+		return drover.TaskID{}, usagef("%s has %d tasks %s: say which, such as %s", of, len(tasks), name, taskLabel(tasks[0]))
+	}
+	return drover.TaskID{}, exitf(exitNotFound, "%s has no task %s; \"drover task list %s\" shows them", of, word, of)
 }
 
 var attemptColumns = columns[drover.Attempt]{
@@ -195,7 +248,8 @@ func colourOfOutcome(s string) string {
 }
 
 func (a *app) taskAttempts() *cobra.Command {
-	return &cobra.Command{
+	var job string
+	cmd := &cobra.Command{
 		Use:   "attempts TASK",
 		Short: "List every attempt of a task, of all generations",
 		Example: `  drover task attempts task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
@@ -203,7 +257,7 @@ func (a *app) taskAttempts() *cobra.Command {
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeTasks(false),
 		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
-			id, err := parsed(drover.ParseTaskID(words[0]))
+			id, err := taskID(ctx, c, words[0], job)
 			if err != nil {
 				return err
 			}
@@ -214,12 +268,15 @@ func (a *app) taskAttempts() *cobra.Command {
 			return printList(a.printer(), attemptColumns, attempts)
 		}),
 	}
+	a.ofJobFlag(cmd, &job)
+	return cmd
 }
 
 func (a *app) taskLogs() *cobra.Command {
 	var (
 		follow, stamps bool
 		attempt        int
+		job            string
 	)
 	cmd := &cobra.Command{
 		Use:   "logs TASK",
@@ -230,7 +287,7 @@ func (a *app) taskLogs() *cobra.Command {
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeTasks(false),
 		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
-			id, err := parsed(drover.ParseTaskID(words[0]))
+			id, err := taskID(ctx, c, words[0], job)
 			if err != nil {
 				return err
 			}
@@ -244,14 +301,15 @@ func (a *app) taskLogs() *cobra.Command {
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the task has ended")
 	cmd.Flags().BoolVar(&stamps, "timestamps", false, "put the time before each line")
 	cmd.Flags().IntVar(&attempt, "attempt", 0, "only this attempt")
+	a.ofJobFlag(cmd, &job)
 	return cmd
 }
 
 // taskReplay runs a finished task again, also one that succeeded.
 func (a *app) taskReplay() *cobra.Command {
 	var (
-		input string
-		r     client.Replay
+		input, job string
+		r          client.Replay
 	)
 	cmd := &cobra.Command{
 		Use:   "replay TASK",
@@ -259,11 +317,12 @@ func (a *app) taskReplay() *cobra.Command {
 		Long: `Run a finished task again, as a new generation with all its attempts. Its job is reopened when it had ended.
 Tasks after it run when it succeeds.`,
 		Example: `  drover task replay task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
+  drover task replay --job @latest 'greet[0]'
   drover task replay task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C --input @fixed.json --reason "wrong bucket"`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeTasks(false),
 		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) (err error) {
-			id, err := parsed(drover.ParseTaskID(words[0]))
+			id, err := taskID(ctx, c, words[0], job)
 			if err != nil {
 				return err
 			}
@@ -281,6 +340,7 @@ Tasks after it run when it succeeds.`,
 	cmd.Flags().StringVar(&r.Reason, "reason", "", "why, for the record")
 	cmd.Flags().StringVar(&r.RequestID, "request-id", "", "repeating the command with this id within 24 h gives the first answer (default: one of its own)")
 	cmd.Flags().BoolVar(&r.Reopen, "reopen", false, "though its dead letter was closed")
+	a.ofJobFlag(cmd, &job)
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
 
@@ -48,6 +49,10 @@ func (e *Engine) Queues(ctx context.Context, c Caller) (out []drover.Queue, err 
 		if err != nil {
 			return err
 		}
+		unserved, err := noWorkerFor(ctx, tx, c, counts, names, sessions)
+		if err != nil {
+			return err
+		}
 		now := e.now()
 		out = make([]drover.Queue, len(ids))
 		at := make(map[string]*drover.Queue, len(ids))
@@ -62,6 +67,7 @@ func (e *Engine) Queues(ctx context.Context, c Caller) (out []drover.Queue, err 
 				}
 			}
 			q.Approximate = q.Approximate || capped
+			q.NoWorkerFor = unserved[id]
 		}
 		slices.SortFunc(out, func(a, b drover.Queue) int { return cmp.Compare(a.Name, b.Name) })
 		for i := range out {
@@ -83,6 +89,70 @@ func (e *Engine) Queues(ctx context.Context, c Caller) (out []drover.Queue, err 
 		return nil, fmt.Errorf("list queues: %w", err)
 	}
 	return out, nil
+}
+
+// takes reports whether a session's worker takes tasks of a queue, a tenant and
+// a kind.
+func takes(s *store.SessionRow, queue string, tenant int32, kind string) bool {
+	return !s.Draining && (s.Tenant == 0 || s.Tenant == tenant) && slices.Contains(s.Queues, queue) &&
+		(len(s.Kinds) == 0 || slices.Contains(s.Kinds, kind))
+}
+
+// noWorkerFor names, for each queue, the kinds of the caller's waiting tasks that
+// no live worker takes.
+func noWorkerFor(ctx context.Context, tx store.Tx, c Caller, counts map[int32]*store.QueueCount, names map[int32]string, sessions []store.SessionRow) (map[int32][]string, error) {
+	var lanes []int32
+	for _, n := range counts {
+		lanes = append(lanes, n.Lanes...)
+	}
+	slices.Sort(lanes)
+	keys := map[int32]store.LaneKey{}
+	if err := tx.Pipe(ctx, store.LaneKeys(slices.Compact(lanes), keys)); err != nil {
+		return nil, err
+	}
+	out := map[int32][]string{}
+	for _, k := range keys {
+		mine := c.System || k.Tenant == c.Tenant
+		if mine && !slices.ContainsFunc(sessions, func(s store.SessionRow) bool { return takes(&s, names[k.Queue], k.Tenant, k.Kind) }) {
+			out[k.Queue] = append(out[k.Queue], k.Kind)
+		}
+	}
+	for queue, kinds := range out {
+		slices.Sort(kinds)
+		out[queue] = slices.Compact(kinds)
+	}
+	return out, nil
+}
+
+// blockers says which of the tasks that may run no live worker takes.
+func (e *Engine) blockers(ctx context.Context, tx store.Tx, list []taskState, shown []drover.Task) error {
+	var waiting []int
+	for i := range list {
+		if l := list[i].live; l != nil && l.Lane != lifecycle.HeldLane && (l.Status == drover.Ready || l.Status == drover.Queued) {
+			waiting = append(waiting, i)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	sessions, err := e.liveSessions(ctx, tx, Caller{System: true})
+	if err != nil {
+		return err
+	}
+	for _, i := range waiting {
+		t := &shown[i]
+		if len(t.Blockers) > 0 || slices.ContainsFunc(sessions, func(s store.SessionRow) bool { return takes(&s, t.Queue, list[i].Tenant, t.Kind) }) {
+			continue
+		}
+		said := fmt.Sprintf("no live worker serves queue %q", t.Queue)
+		if slices.ContainsFunc(sessions, func(s store.SessionRow) bool {
+			return (s.Tenant == 0 || s.Tenant == list[i].Tenant) && slices.Contains(s.Queues, t.Queue)
+		}) {
+			said = fmt.Sprintf("no live worker of queue %q runs tasks of kind %q", t.Queue, t.Kind)
+		}
+		t.Blockers = append(t.Blockers, drover.Blocker{Code: drover.BlockerNoWorker, Subject: t.Kind, Since: t.ReadyAt, Message: said})
+	}
+	return nil
 }
 
 func upTo(n int64) int { return int(min(n, store.MaxCount)) }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -29,13 +30,56 @@ func TestQueuesAreCounted(t *testing.T) {
 			t.Fatalf("queues = %+v", got)
 		}
 		for i := range want {
-			if got[i] != want[i] {
+			if !reflect.DeepEqual(got[i], want[i]) {
 				t.Errorf("queue = %+v\nwant    %+v", got[i], want[i])
 			}
 		}
 		must[drover.Renewed](t)(s.Renew(ctx, s.c, w.id, drover.Renewal{Held: []drover.Held{held(l)}, Draining: true}))
 		if q := must[[]drover.Queue](t)(s.Queues(ctx, s.c))[0]; q.Workers != 2 || q.Slots != 8 {
 			t.Errorf("while one drains: %+v", q)
+		}
+	})
+}
+
+// What waits for a handler that no live worker of its queue has is told, of a
+// caller's own tasks, by the queue and by the task; what failed before it waits
+// again tells with what.
+func TestTasksThatNoWorkerTakesAreTold(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		ctx := t.Context()
+		beta := s.tenant(t, "beta")
+		ids := s.submit(t, s.c, drover.NewJob{Kind: "a", Queue: "cpu"}, drover.NewJob{Kind: "b", Queue: "cpu"}, drover.NewJob{Kind: "b", Queue: "gpu"}, drover.NewJob{Kind: "b", Queue: "cpu"})
+		s.submit(t, beta, drover.NewJob{Kind: "c", Queue: "cpu"})
+		must[drover.Job](t)(s.Pause(ctx, s.c, ids[3], Request{}))
+		_, err := s.OpenSession(ctx, s.c, drover.NewSession{Worker: "w", Queues: []string{"cpu"}, Kinds: []string{"a"}, Slots: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := map[string][]string{}
+		for _, q := range must[[]drover.Queue](t)(s.Queues(ctx, s.c)) {
+			told[q.Name] = q.NoWorkerFor
+		}
+		if want := map[string][]string{"cpu": {"b"}, "gpu": {"b"}}; !reflect.DeepEqual(told, want) {
+			t.Errorf("no worker for %v, want %v", told, want)
+		}
+		var blockers []string
+		for _, id := range ids {
+			for _, task := range must[[]drover.Task](t)(s.Tasks(ctx, s.c, TaskQuery{Job: id, Limit: 10})) {
+				said := ""
+				for _, b := range task.Blockers {
+					said += b.Code + ": " + b.Message
+				}
+				blockers = append(blockers, said)
+			}
+		}
+		want := []string{"", `no_worker_for_kind: no live worker of queue "cpu" runs tasks of kind "b"`, `no_worker_for_kind: no live worker serves queue "gpu"`, ""}
+		if !reflect.DeepEqual(blockers, want) {
+			t.Errorf("blockers %q, want %q", blockers, want)
+		}
+		s.now = s.now.Add(31 * time.Second) // the worker is silent
+		task := must[[]drover.Task](t)(s.Tasks(ctx, s.c, TaskQuery{Job: ids[0], Limit: 10}))[0]
+		if len(task.Blockers) != 1 {
+			t.Errorf("when its only worker has gone: %+v", task)
 		}
 	})
 }

@@ -82,9 +82,13 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 	var leases []store.Lease
 	var running []lifecycle.Task
 	var live []drover.TaskID
+	var tried []lifecycle.Task
 	for i := range list {
-		if list[i].live != nil {
+		if l := list[i].live; l != nil {
 			live = append(live, list[i].ID)
+			if l.Attempt > 0 {
+				tried = append(tried, *l)
+			}
 		}
 		switch s := &list[i]; {
 		case s.live != nil && s.live.Status == drover.Running:
@@ -100,8 +104,9 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 	workers := map[int64]store.WorkerView{}
 	progress := map[drover.TaskID]drover.Progress{}
 	stops := map[drover.TaskID]store.Stop{}
+	failures := map[drover.TaskID][]byte{}
 	watches := map[drover.TaskID]store.Watch{}
-	if err := tx.Pipe(ctx, store.Workers(sessions, workers), store.ReadProgress(leases, progress), store.ReadStops(running, stops), store.ReadWatches(live, watches)); err != nil {
+	if err := tx.Pipe(ctx, store.Workers(sessions, workers), store.ReadProgress(leases, progress), store.ReadStops(running, stops), store.ReadWatches(live, watches), store.NewestFailures(tried, failures)); err != nil {
 		return nil, err
 	}
 	now := e.now()
@@ -137,6 +142,7 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 		}
 		if s.live != nil {
 			showLive(t, s.live, now)
+			t.LastError = decodeFailure(failures[s.ID])
 			if w, ok := workers[s.live.Session]; ok && t.Status == drover.Running {
 				t.Worker, t.LeaseExpiresAt = w.Name, w.ExpiresAt.Time()
 			}
@@ -154,7 +160,7 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 			t.Worker = workers[s.final.Task.Session].Name
 		}
 	}
-	return out, nil
+	return out, e.blockers(ctx, tx, list, out)
 }
 
 func showLive(t *drover.Task, l *lifecycle.Task, now lifecycle.Instant) {

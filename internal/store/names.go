@@ -23,6 +23,7 @@ var (
 	tenantLanes  = driver.New("lanes of a tenant", "", "SELECT id FROM lanes WHERE queue = $1 AND tenant = $2 ORDER BY id")
 	kindLanes    = driver.New("lanes of kinds", "kind text", "SELECT l.id FROM {rows} JOIN lanes l ON l.queue = $1 AND l.tenant = $2 AND l.kind = {kind}")
 	anyKindLanes = driver.New("lanes of kinds of every tenant", "kind text", "SELECT l.id FROM {rows} JOIN lanes l ON l.queue = $1 AND l.kind = {kind}")
+	laneKeys     = driver.New("read lanes", "id int", "SELECT l.id, l.queue, l.tenant, l.kind FROM {rows} JOIN lanes l ON l.id = {id}")
 	pipelineNum  = driver.New("find pipeline", "", "SELECT id FROM pipelines WHERE tenant = $1 AND name = $2 AND ($3 = 0 OR version = $3) ORDER BY version DESC LIMIT 1")
 	pipelineByID = driver.New("read pipeline", "", "SELECT tenant, name, version, definition FROM pipelines WHERE id = $1")
 )
@@ -83,6 +84,17 @@ func QueueNames(ctx context.Context, tx Tx) (map[int32]string, error) {
 // TenantNames returns every tenant's name by its number.
 func TenantNames(ctx context.Context, tx Tx) (map[int32]string, error) {
 	return nameMap(ctx, tx, tenantNames)
+}
+
+// LaneKeys reads the selectors of lanes.
+func LaneKeys(ids []int32, keys map[int32]LaneKey) Stmt {
+	return Stmt{Text: laneKeys, Cols: []any{ids}, Scan: func(r driver.Row) error {
+		var id int32
+		var k LaneKey
+		err := r.Scan(&id, &k.Queue, &k.Tenant, &k.Kind)
+		keys[id] = k
+		return err
+	}}
 }
 
 // LanesFor returns the lanes of a queue that a worker serves: those of its

@@ -11,12 +11,12 @@ const MaxCount = 100_000
 
 var oneMore = fmt.Sprintf(" LIMIT %d", MaxCount+1)
 
-// countQueue reads one row more than is counted. Rows of lane 0 stand
-// there because their job is paused: their age says nothing of the queue.
+// countQueue counts by lane and reads one row more than is counted. Rows of lane 0
+// stand there because their job is paused: their age says nothing of the queue.
 func countQueue(table string) *driver.Text {
 	return driver.New("count "+table+" by queue", "id int",
-		"SELECT {id}, count(*), coalesce(min(CASE WHEN q.lane <> 0 THEN q.ready_at END), 0) FROM {rows} JOIN {pg:LATERAL} "+
-			"(SELECT x.lane, x.ready_at FROM "+table+" x WHERE x.queue = {id} ORDER BY x.queue, x.class, x.lane, x.due_at, x.task_id"+oneMore+") q ON 1 = 1 {pg:GROUP BY 1}")
+		"SELECT {id}, q.lane, count(*), coalesce(min(CASE WHEN q.lane <> 0 THEN q.ready_at END), 0) FROM {rows} JOIN {pg:LATERAL} "+
+			"(SELECT x.lane, x.ready_at FROM "+table+" x WHERE x.queue = {id} ORDER BY x.queue, x.class, x.lane, x.due_at, x.task_id"+oneMore+") q ON 1 = 1 GROUP BY 1, 2")
 }
 
 var (
@@ -32,6 +32,8 @@ type QueueCount struct {
 	Ready, Queued, Running, Delayed int64
 	// OldestAt is since when the first of the READY and QUEUED ones waits; 0 is none.
 	OldestAt instant
+	// Lanes are those in which READY and QUEUED ones wait, but of paused jobs; they may be there twice.
+	Lanes []int32
 }
 
 // QueueCounts counts the tasks of queues, of all tenants. Running and delayed
@@ -45,14 +47,17 @@ func QueueCounts(queues []int32, counts map[int32]*QueueCount, capped *bool) []S
 	}
 	waiting := func(field func(*QueueCount) *int64) func(driver.Row) error {
 		return func(r driver.Row) error {
-			var queue int32
+			var queue, lane int32
 			var n int64
 			var oldest instant
-			if err := r.Scan(&queue, &n, (*int64)(&oldest)); err != nil {
+			if err := r.Scan(&queue, &lane, &n, (*int64)(&oldest)); err != nil {
 				return err
 			}
 			q := at(queue)
-			*field(q) = n
+			*field(q) += n
+			if lane != 0 {
+				q.Lanes = append(q.Lanes, lane)
+			}
 			if oldest > 0 && (q.OldestAt == 0 || oldest < q.OldestAt) {
 				q.OldestAt = oldest
 			}

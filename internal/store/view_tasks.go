@@ -63,6 +63,9 @@ var (
 	viewProgress = driver.New("read progress", "id uuid", "SELECT p.task_id, p.lease_version, p.ratio, p.message FROM {rows} JOIN task_progress p ON p.task_id = {id}")
 	viewWorkers  = driver.New("read workers of tasks", "id bigint", "SELECT s.id, s.worker, s.expires_at FROM {rows} JOIN sessions s ON s.id = {id}")
 
+	newestFailures = driver.New("read newest failures of tasks", "id uuid, generation int",
+		"SELECT a.task_id, a.error FROM {rows} JOIN {pg:LATERAL} (SELECT x.* FROM attempts x WHERE x.task_id = {id} AND x.generation = {generation} AND x.outcome IN ('failed', 'timed_out') ORDER BY x.lease_version DESC LIMIT 1) a ON 1 = 1")
+
 	viewAttempts = driver.New("attempts of a task", "",
 		"SELECT a.generation, a.n, a.lease_version, a.session_id, a.outcome, a.ready_at, a.queued_at, a.claimed_at, a.ended_at, a.error FROM attempts a WHERE a.task_id = $1 ORDER BY a.lease_version DESC LIMIT $2")
 	firstTries = driver.New("first-try successes of a task", "",
@@ -181,6 +184,21 @@ func LastFinals(ids []drover.TaskID, finals map[drover.TaskID]FinalRow) Stmt {
 			(*int64)(&t.ReadyAt), (*int64)(&t.QueuedAt), (*int64)(&t.ClaimedAt), (*int64)(&f.At), &waits, &f.Error)
 		t.Status, t.Waits = drover.Status(status), lifecycle.DecodeWaits(waits)
 		finals[t.ID] = f
+		return err
+	}}
+}
+
+// NewestFailures reads why the newest failed attempts of tasks failed, each in the
+// task's generation.
+func NewestFailures(tasks []lifecycle.Task, failures map[drover.TaskID][]byte) Stmt {
+	return Stmt{Text: newestFailures, Cols: []any{
+		col(tasks, func(t *lifecycle.Task) [16]byte { return [16]byte(t.ID) }),
+		col(tasks, func(t *lifecycle.Task) int32 { return t.Generation }),
+	}, Scan: func(r driver.Row) error {
+		var id drover.TaskID
+		var failure []byte
+		err := r.Scan((*[16]byte)(&id), &failure)
+		failures[id] = failure
 		return err
 	}}
 }

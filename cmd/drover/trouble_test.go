@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/drover-dev/drover"
+)
+
+// A task of a kind that no worker of its queue has is said to be one, wherever a
+// person looks, with what would help.
+func TestTaskThatNoWorkerTakesIsTold(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.dev("--no-http")
+	const told = `no live worker of queue "cpu" runs tasks of kind "resize" (no_worker_for_kind)`
+	job := f.must(0, "job", "submit", "--kind", "resize", "--queue", "cpu", "-o", "name")
+	if out := f.must(0, "job", "get", job); !strings.Contains(out, "WAITING TASK   resize  task_") || !strings.Contains(out, told) {
+		t.Errorf("job get does not say why nothing happens:\n%s", out)
+	}
+	tasks := get[[]drover.Task](f, "task", "list", job)
+	if len(tasks) != 1 || len(tasks[0].Blockers) != 1 || tasks[0].Blockers[0].Code != "no_worker_for_kind" {
+		t.Fatalf("tasks = %+v, want one that is blocked", tasks)
+	}
+	if out := f.must(0, "task", "get", tasks[0].ID.String()); !regexp.MustCompile(`BLOCKED BY +no live worker of queue "cpu" runs tasks of kind "resize"`).MatchString(out) {
+		t.Errorf("task get does not say why nothing happens:\n%s", out)
+	}
+	if out := f.must(0, "queue", "list"); !regexp.MustCompile(`(?m)^cpu .* resize$`).MatchString(out) {
+		t.Errorf("queue list does not name the kind:\n%s", out)
+	}
+	if out := f.must(0, "doctor"); !strings.Contains(out, "tasks of kind resize wait and none of its 1 worker has a handler for that") || !strings.Contains(out, `a program of yours that handles "resize"`) {
+		t.Errorf("doctor does not name the kind:\n%s", out)
+	}
+
+	// A queue that nobody serves: the command that doctor prints serves it.
+	web := f.must(0, "job", "submit", "--kind", "exec", "--input", `{"command":["true"]}`, "--queue", "it's mine", "-o", "name")
+	if out := f.must(0, "job", "get", web); !strings.Contains(out, `no live worker serves queue "it's mine"`) {
+		t.Errorf("job get does not say that nobody serves the queue:\n%s", out)
+	}
+	command := regexp.MustCompile(`drover (worker run .*)`).FindStringSubmatch(f.must(0, "doctor"))
+	if command == nil {
+		t.Fatalf("doctor prints no command:\n%s", f.must(0, "doctor"))
+	}
+	f.startShell(command[1])
+	f.must(0, "job", "wait", web, "--timeout", "30s")
+	if task := get[[]drover.Task](f, "task", "list", web)[0]; len(task.Blockers) != 0 {
+		t.Errorf("a task that ran is blocked: %+v", task.Blockers)
+	}
+}
+
+// startShell starts the program with words as a shell reads them.
+func (f *folder) startShell(words string) *process {
+	f.t.Helper()
+	bin, err := program()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "exec "+bin+" "+words)
+	cmd.Dir, cmd.Env = f.path, f.env
+	return f.run(cmd)
+}
+
+// What failed says which task it was, and how to run it again; a task that will be
+// tried again says what it failed with.
+func TestFailedTaskIsNamed(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.dev()
+	if err := os.WriteFile(filepath.Join(f.path, "greet.yaml"), []byte(`
+pipeline: greet
+tasks:
+  greet:
+    for_each: "${{ input.names }}"
+    run: exec
+    with: {command: [sh, -c, '[ "$0" != Bob ] || [ -e mended ] || { echo "Bob is out" >&2; exit 65; }', "${{ item }}"]}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.must(0, "pipeline", "apply", "greet.yaml")
+	job := f.must(0, "job", "submit", "--pipeline", "greet", "--input", `{"names":["Ada","Bob"]}`, "-o", "name")
+	f.must(exitFailed, "job", "wait", job, "--timeout", "30s")
+	task := get[[]drover.Task](f, "task", "list", job, "--status", "FAILED")[0].ID.String()
+	if out := f.must(0, "job", "get", job); !strings.Contains(out, "greet[1]  "+task+": Bob is out") || !strings.Contains(out, "drover task replay "+task) {
+		t.Errorf("job get does not name %s:\n%s", task, out)
+	}
+	if got := f.must(0, "task", "get", "greet[1]", "--job", job, "-o", "name"); got != task {
+		t.Errorf("greet[1] is %s, want %s", got, task)
+	}
+	f.must(exitUsage, "task", "get", "greet", "--job", job)
+	f.must(exitNotFound, "task", "attempts", "greet[2]", "--job", job)
+	f.must(0, "task", "replay", "greet[1]", "--job", job)
+	f.must(exitFailed, "job", "wait", job, "--timeout", "30s")
+
+	again := submitExec(f, "echo no disk >&2; exit 1", "--max-attempts", "20")
+	eventually(t, "the task does not wait for its next attempt", func() bool {
+		return strings.Contains(f.must(0, "task", "get", "exec", "--job", again), "no disk (exit status 1) (retryable, exit_1)")
+	})
+	if out := f.must(0, "task", "list", again); !strings.Contains(out, "no disk") {
+		t.Errorf("task list does not say why it is tried again:\n%s", out)
+	}
+	f.must(0, "job", "cancel", again)
+}
