@@ -92,7 +92,13 @@ func (a *app) dev(ctx context.Context, o devFlags) (err error) {
 	if err := makeFolder(artifacts); err != nil {
 		return err
 	}
-	db, err := database{url: "sqlite:" + filepath.Join(o.state, "drover.db")}.open(ctx, store.Options{Logger: log})
+	file := filepath.Join(o.state, "drover.db")
+	releaseFile, err := lockDatabase(file)
+	if err != nil {
+		return err
+	}
+	defer releaseFile()
+	db, err := database{url: "sqlite:" + file}.open(ctx, store.Options{Logger: log})
 	if err != nil {
 		return err
 	}

@@ -99,6 +99,13 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 		}
 		cfg.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
+	if path, ok := o.database.file(); ok {
+		release, err := lockDatabase(path)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	var db *store.DB
 	if err := patiently(ctx, log, func() (err error) {
 		db, err = o.database.open(ctx, store.Options{Logger: log, MaxConns: o.maxConns})

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/drover-dev/drover"
@@ -50,6 +52,29 @@ func TestTaskThatNoWorkerTakesIsTold(t *testing.T) {
 	if task := get[[]drover.Task](f, "task", "list", web)[0]; len(task.Blockers) != 0 {
 		t.Errorf("a task that ran is blocked: %+v", task.Blockers)
 	}
+}
+
+// A SQLite file belongs to one server, of whatever kind; commands that work at the
+// database do beside it.
+func TestOneServerToASQLiteFile(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	dev := f.dev()
+	refused := fmt.Sprintf("process %d is a server on ", dev.cmd.Process.Pid)
+	if err := os.Symlink(".drover/drover.db", filepath.Join(f.path, "link.db")); err != nil {
+		t.Fatal(err)
+	}
+	for _, url := range []string{"sqlite:.drover/drover.db", "sqlite:link.db"} {
+		if _, errs, code := f.try("server", "--database-url", url, "--http-addr", "127.0.0.1:0"); code != exitConflict || !strings.Contains(errs, refused) {
+			t.Errorf("a second server on %s ended with %d: %s", url, code, errs)
+		}
+	}
+	f.must(0, "migrate", "status", "--database-url", "sqlite:.drover/drover.db")
+	f.must(0, "token", "create", "--database-url", "sqlite:.drover/drover.db", "--tenant", "acme", "--name", "a", "--scope", "admin")
+	f.must(0, "doctor", "--database-url", "sqlite:.drover/drover.db")
+	dev.signal(syscall.SIGKILL)
+	dev.wait(t)
+	f.dev() // the lock has gone with its holder
 }
 
 // startShell starts the program with words as a shell reads them.
