@@ -29,12 +29,13 @@ func main() {
 }
 
 // runs are the figures, by the make target that made them.
-var runs = []struct{ target, title, about string }{
-	{"sim", "Simulation", "The real engine on SQLite in memory, in one thread, with a clock and chance of its own: a seed is a whole world of servers, workers and clients, " +
+var runs = []struct{ file, target, title, about string }{
+	{"sim", "sim", "Simulation", "The real engine on SQLite in memory, in one thread, with a clock and chance of its own: a seed is a whole world of servers, workers and clients, " +
 		"with crashes, pauses, skewed clocks, lost answers and repeats. What must hold is checked at every step against a record of its own. The same seed gives the same world."},
-	{"mutants", "Planted bugs", "Faults planted in a copy of the program, one at a time. Each must be found by what is named for it."},
-	{"chaos", "Processes killed", "Real servers, workers and PostgreSQL, killed, stopped and cut off. A checker that shares no code with Drover reads the journals of clients and handlers, then the database."},
-	{"conformance", "Conformance", "The same operations on SQLite, on PostgreSQL and on a model; histories of many clients at once, checked for an order that explains them."},
+	{"mutants", "mutants", "Planted bugs", "Faults planted in a copy of the program, one at a time. Each must be found by what is named for it."},
+	{"chaos", "chaos", "Processes killed", "Real servers, workers and PostgreSQL, killed, stopped and cut off. A checker that shares no code with Drover reads the journals of clients and handlers, then the database."},
+	{"lease", "chaos-lease", "A killed worker", "With default settings: a worker that holds tasks is killed; how long until others run them."},
+	{"conformance", "conformance", "Conformance", "The same operations on SQLite, on PostgreSQL and on a model; histories of many clients at once, checked for an order that explains them."},
 }
 
 func run(build, out string) error {
@@ -42,7 +43,7 @@ func run(build, out string) error {
 	b.WriteString(head)
 	fmt.Fprintf(&b, "Measured on %s with %d cores, %s/%s, %s.\n", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 	for _, r := range runs {
-		src, err := os.ReadFile(filepath.Join(build, r.target+".json"))
+		src, err := os.ReadFile(filepath.Join(build, r.file+".json"))
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("there are no figures of make %s; run it first", r.target)
 		} else if err != nil {
@@ -52,7 +53,7 @@ func run(build, out string) error {
 		dec := json.NewDecoder(strings.NewReader(string(src)))
 		dec.UseNumber()
 		if err := dec.Decode(&figures); err != nil {
-			return fmt.Errorf("%s.json: %w", r.target, err)
+			return fmt.Errorf("%s.json: %w", r.file, err)
 		}
 		fmt.Fprintf(&b, "\n### %s\n\n%s Again: `make %s`.\n\n", r.title, r.about, r.target)
 		write(&b, figures)
