@@ -75,21 +75,24 @@ func somebody() (*syscall.Credential, error) {
 // reachable lets others go through the run's folder.
 func reachable(dir string) error { return os.Chmod(dir, 0o755) }
 
-// start starts it and returns when it takes connections. After a crash it recovers first.
-func (p *postgres) start(ctx context.Context) (err error) {
+// start starts it and returns when it takes connections. After a crash it recovers
+// first; it refuses to while a process of its predecessor still dies.
+func (p *postgres) start(ctx context.Context) error {
 	_, port, err := net.SplitHostPort(p.addr)
 	if err != nil {
 		return err
 	}
-	p.server, err = start(p.dir, "postgres", []string{"PATH=" + os.Getenv("PATH")}, p.as, filepath.Join(p.bin, "postgres"), "-D", p.data(), "-p", port,
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=120", "-c", "shared_buffers=128MB", "-c", "log_min_messages=warning")
-	if err != nil {
-		return err
-	}
 	var last error
-	if !eventually(60*time.Second, func() bool {
+	if !eventually(90*time.Second, func() bool {
+		if p.server == nil || !p.server.alive() {
+			if p.server, last = start(p.dir, "postgres", []string{"PATH=" + os.Getenv("PATH")}, p.as, filepath.Join(p.bin, "postgres"), "-D", p.data(), "-p", port,
+				"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=120", "-c", "shared_buffers=128MB", "-c", "log_min_messages=warning"); last != nil {
+				return false
+			}
+		}
 		c, err := pgx.Connect(ctx, p.url(p.addr))
 		if last = err; err != nil {
+			time.Sleep(50 * time.Millisecond)
 			return false
 		}
 		last = c.Close(ctx)
@@ -107,6 +110,7 @@ func (p *postgres) url(addr string) string {
 
 // kill ends the server and every process of it at once, as a power cut does.
 func (p *postgres) kill() {
+	p.server.signal(syscall.SIGSTOP) // it starts no more
 	list := children(p.server.pid())
 	p.server.signal(syscall.SIGKILL)
 	for _, pid := range list {
