@@ -44,7 +44,7 @@ var faults = []fault{
 	{"retry", "bad-retry-delay", "a negative or absurd delay is refused or bounded with a message; the task stays usable", []string{eng + "TestAnOddRetryDelayLeavesTheTaskUsable", life + "TestADelayAHandlerAsksForIsBounded"}, ""},
 	{"retry", "retry-keeps-options", "class, labels, trace, tenant and deadline are the same in every attempt", []string{eng + "TestALaterAttemptHasTheOptionsOfTheFirst"}, ""},
 	{"retry", "batch-error-mixup", "three fail in one batch with different messages: each shows its own", []string{eng + "TestEachTaskOfABatchShowsItsOwnError"}, ""},
-	{"retry", "poison-no-keep", "a task that kills its workers is a dead letter once, and never comes back by itself", []string{eng + "TestATaskThatKillsItsWorkersIsADeadLetter"}, ""},
+	{"retry", "poison-no-keep", "a task that kills its workers is a dead letter once, and never comes back by itself", []string{eng + "TestATaskThatKillsItsWorkersIsADeadLetter", eng + "TestAClosedPoisonTaskStaysAway"}, ""},
 
 	{"cancel", "cancel-queued-workers-down", "all workers are down, a waiting task is cancelled: CANCELLED from the call on, and it never runs", []string{eng + "TestACancelNeedsNoWorker"}, ""},
 	{"cancel", "cancel-in-backoff", "between attempts a cancel ends the task at once", []string{eng + "TestACancelBetweenAttemptsEndsTheTask"}, ""},
@@ -58,7 +58,7 @@ var faults = []fault{
 	{"idempotency", "key-other-payload", "the same key with another body is a typed conflict; the first job is unchanged", []string{eng + "TestIdempotentSubmit"}, ""},
 	{"idempotency", "burst-same-key", "many submits of one key at once make one job and equal answers", []string{eng + "TestManySubmitsOfOneKeyMakeOneJob"}, ""},
 	{"idempotency", "own-duplicate", "a keyed job that starts late, or is retried, is no duplicate of itself", []string{eng + "TestAKeyedJobIsNoDuplicateOfItself"}, ""},
-	{"idempotency", "retry-conflict", "a dead task is replayed by hand while an equal unique one is active", nil, "a key stays with its first job for as long as that is kept, so that there is no second one"},
+	{"idempotency", "retry-conflict", "a dead task is replayed that is live again, or whose job is being cancelled: a refusal that names it (a key has one job, so that there is no equal one)", []string{eng + "TestManyAreReplayedAtOnceAndSomeRefused"}, ""},
 	{"idempotency", "empty-id", "empty, blank and over-long names and keys are refused at the edge", []string{eng + "TestEmptyBlankAndLongNamesAreRefused"}, ""},
 
 	{"payload", "nan-inf", "odd numbers are kept as they were written; big integers are not rounded", []string{eng + "TestNumbersAreKeptAsWritten"}, ""},
