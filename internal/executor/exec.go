@@ -436,8 +436,11 @@ func link(b []byte, uris map[string]string) json.RawMessage {
 		}
 		end++
 		var s string
-		next := strings.TrimLeft(string(b[end:min(end+64, len(b))]), " \t\r\n")
-		key := strings.HasPrefix(next, ":")
+		next := end
+		for next < len(b) && strings.IndexByte(" \t\r\n", b[next]) >= 0 {
+			next++
+		}
+		key := next < len(b) && b[next] == ':'
 		uri := ""
 		if !key && json.Unmarshal(b[i:end], &s) == nil {
 			if name, ok := strings.CutPrefix(s, "artifact:"); ok {
