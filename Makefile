@@ -13,7 +13,7 @@ GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 # The run whose figures are published.
 CHAOS_FOR  ?= 4m
 
-.PHONY: help build demo test chaos chaos-lease bench sim conformance mutants upgrade reliability check lint golangci docs docs-check clean
+.PHONY: help build demo test chaos chaos-lease bench sim conformance fuzz mutants upgrade reliability check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -63,6 +63,9 @@ conformance: ## the engine on SQLite and PostgreSQL beside a model, step by step
 
 reliability: sim mutants chaos chaos-lease conformance ## all of these, and docs/reliability.md written anew from their figures (some 40 minutes; SEEDS=10000)
 	go run ./test/reliability
+
+fuzz: ## every decoder and every property with the fuzzer, FUZZTIME (10s) each; TARGET=Routes for those with that in their name
+	@tools/fuzz.sh $(TARGET)
 
 check: ## what is quick to check: formatting, vet, build, docs, go.mod, shell scripts' syntax
 	@tools/check.sh
