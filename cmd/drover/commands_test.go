@@ -205,7 +205,7 @@ func TestLintNamesEveryPlace(t *testing.T) {
 		t.Errorf("good: code %d, %q", code, errs)
 	}
 	_, errs, code := s.run("pipeline", "lint", "good.yaml", "bad.yaml")
-	if code != 1 || strings.Count(errs, "bad.yaml:") < 2 || !strings.Contains(errs, "bad.yaml:4:") || !strings.Contains(errs, "1 of 2 definitions are not valid") {
+	if code != 1 || strings.Count(errs, "bad.yaml:") < 2 || !strings.Contains(errs, "bad.yaml:4:") || !strings.Contains(errs, "1 definition of 2 not valid") {
 		t.Errorf("bad: code %d\n%s", code, errs)
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/client"
 	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/internal/executor"
 	"github.com/drover-dev/drover/protocol"
 )
 
@@ -168,6 +171,9 @@ func (a *app) pipelineLint() *cobra.Command {
 					_, err = p.Compile()
 				}
 				if err == nil {
+					err = checkWiths(p)
+				}
+				if err == nil {
 					a.note("%s: ok", file)
 					continue
 				}
@@ -178,13 +184,45 @@ func (a *app) pipelineLint() *cobra.Command {
 					continue
 				}
 				for _, f := range e.Fields {
-					a.note("%s:%d:%d: %s: %s", file, f.Line, f.Column, clean(f.Field, true), clean(f.Message, true))
+					at := file
+					if f.Line > 0 {
+						at = fmt.Sprintf("%s:%d:%d", file, f.Line, f.Column)
+					}
+					a.note("%s: %s: %s", at, clean(f.Field, true), clean(f.Message, true))
 				}
 			}
 			if bad > 0 {
-				return exitf(exitError, "%d of %d definitions are not valid", bad, len(files))
+				return exitf(exitError, "%s of %d not valid", counted(bad, "definition", "definitions"), len(files))
 			}
 			return nil
 		},
 	}
+}
+
+// checkWiths looks at what a definition gives to tasks of the built-in kinds,
+// which the server, that knows no kinds, does not.
+func checkWiths(p *dag.Pipeline) error {
+	var doc struct {
+		Tasks []struct {
+			Name string          `json:"name"`
+			Run  string          `json:"run"`
+			With json.RawMessage `json:"with"`
+		} `json:"tasks"`
+	}
+	if err := json.Unmarshal(p.Canonical(), &doc); err != nil {
+		return err
+	}
+	var wrong []drover.FieldError
+	for _, t := range doc.Tasks {
+		if t.With == nil {
+			continue // the input comes from the job or the map
+		}
+		if err := executor.CheckWith(t.Run, t.With); err != nil {
+			wrong = append(wrong, drover.FieldError{Field: "tasks." + t.Name + ".with", Message: err.Error()})
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return &drover.Error{Code: drover.CodeValidation, Fields: wrong}
 }

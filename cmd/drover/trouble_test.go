@@ -77,6 +77,29 @@ func TestOneServerToASQLiteFile(t *testing.T) {
 	f.dev() // the lock has gone with its holder
 }
 
+func TestLintLooksAtBuiltInKinds(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	for with, says := range map[string]string{
+		`{command: "ls -l"}`: `tasks.a.with: read the input of exec: command must be a list of the program and its arguments, such as ["./step.sh", "one"]`,
+		`{command: [ls, "${{ input.x }}"], enviroment: {}}`: `exec has no key "enviroment"; its keys are command, env,`,
+		`{command: "ls ${{ input.x }}"}`:                    `command must be a list`,
+		`{command: "${{ input.x }}"}`:                       ``,
+		`{command: [ls], stdin: "${{ input.x }}"}`:          ``,
+		`{command: [ls, "${{ input.x }}"]}`:                 ``,
+		`{command: [ls, ${{ input.x }}]}`:                   `put expressions in quotes, as in "${{ input.x }}"`,
+		`{}`:                                                `command is empty`,
+	} {
+		if err := os.WriteFile(filepath.Join(f.path, "p.yaml"), []byte("pipeline: p\ntasks:\n  a: {run: exec, with: "+with+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, errs, code := f.try("pipeline", "lint", "p.yaml")
+		if (code == 0) != (says == "") || !strings.Contains(errs, says) {
+			t.Errorf("%s: code %d, %s", with, code, errs)
+		}
+	}
+}
+
 // startShell starts the program with words as a shell reads them.
 func (f *folder) startShell(words string) *process {
 	f.t.Helper()

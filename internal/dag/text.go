@@ -93,7 +93,7 @@ func readYAML(src []byte, ps *problems) *value {
 		ps.add(1, 1, nil, "the definition is empty; it begins with `pipeline: name`")
 		return nil
 	case err != nil:
-		yamlError(err, ps)
+		yamlError(err, src, ps)
 		return nil
 	}
 	switch err := l.Load(&second); {
@@ -101,7 +101,7 @@ func readYAML(src []byte, ps *problems) *value {
 		ps.add(second.Line, second.Column, nil, "a second document begins here; write each pipeline in a file of its own")
 		return nil
 	case !errors.Is(err, io.EOF):
-		yamlError(err, ps)
+		yamlError(err, src, ps)
 		return nil
 	}
 	n := &doc
@@ -115,7 +115,35 @@ func readYAML(src []byte, ps *problems) *value {
 	return fromYAML(n, nil, 0, ps)
 }
 
-func yamlError(err error, ps *problems) {
+// lineOf returns a line, counted from 1; none is empty.
+func lineOf(src []byte, n int) string {
+	for line := range strings.Lines(string(src)) {
+		if n--; n == 0 {
+			return line
+		}
+	}
+	return ""
+}
+
+// bareExpression reports whether a line has an expression outside quotes.
+func bareExpression(line string) bool {
+	var quote rune
+	for i, r := range line {
+		switch {
+		case quote != 0:
+			if r == quote {
+				quote = 0
+			}
+		case r == '"' || r == '\'':
+			quote = r
+		case strings.HasPrefix(line[i:], "${{"):
+			return true
+		}
+	}
+	return false
+}
+
+func yamlError(err error, src []byte, ps *problems) {
 	line, col, msg := 1, 1, err.Error()
 	var le *yaml.LoadError
 	if errors.As(err, &le) {
@@ -132,6 +160,9 @@ func yamlError(err error, ps *problems) {
 		switch {
 		case strings.Contains(le.Message, "max depth"):
 			ps.add(line, max(col, 1), nil, tooDeep)
+			return
+		case bareExpression(lineOf(src, line)):
+			ps.add(line, max(col, 1), nil, "this is not YAML: put expressions in quotes, as in \"${{ input.x }}\"")
 			return
 		case strings.Contains(le.Message, "cannot start any token"):
 			msg += "; YAML indents with spaces, and a text that begins with a special character needs quotes"

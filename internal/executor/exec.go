@@ -29,7 +29,7 @@ import (
 type execInput struct {
 	// Command is the program and its arguments. They reach it as they are: no
 	// shell reads them.
-	Command []text          `json:"command"`
+	Command words           `json:"command"`
 	Env     map[string]text `json:"env"`
 	// Files are fetched into the folder the program starts in: name to URI.
 	Files map[string]string `json:"files"`
@@ -39,6 +39,18 @@ type execInput struct {
 		Permanent []int `json:"permanent"`
 		Retryable []int `json:"retryable"`
 	} `json:"exit_codes"`
+}
+
+// words are a command. A text is refused with what to write, as no shell is there
+// to split it.
+type words []text
+
+// UnmarshalJSON reads a list of texts.
+func (w *words) UnmarshalJSON(b []byte) error {
+	if b[0] != '[' {
+		return errors.New(`command must be a list of the program and its arguments, such as ["./step.sh", "one"], as no shell reads it; for one write ["sh", "-c", "…"]`)
+	}
+	return json.Unmarshal(b, (*[]text)(w))
 }
 
 const maxArtifacts = 10_000 // of one attempt

@@ -10,8 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,10 +120,75 @@ func decode(kind string, in json.RawMessage, v any) error {
 	d := json.NewDecoder(bytes.NewReader(in))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return bad("read the input of %s: %s", kind, strings.TrimPrefix(err.Error(), "json: "))
+		return bad("read the input of %s: %s", kind, inWords(err))
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return bad("read the input of %s: something follows the value", kind)
+	}
+	return nil
+}
+
+// inWords says what JSON does not fit, and what would, without the words of Go.
+func inWords(err error) string {
+	var e *json.UnmarshalTypeError
+	if !errors.As(err, &e) {
+		return strings.TrimPrefix(err.Error(), "json: ")
+	}
+	want := "a text"
+	switch e.Type.Kind() {
+	case reflect.Map, reflect.Struct:
+		want = "an object"
+	case reflect.Slice:
+		want = "a list"
+	case reflect.Int:
+		want = "a whole number"
+	}
+	field := e.Field
+	if field == "" {
+		field = "it"
+	}
+	is := map[string]string{"array": "list", "string": "text", "bool": "true or false"}
+	return fmt.Sprintf("%s: there must be %s where %s is", field, want, cmp.Or(is[e.Value], e.Value))
+}
+
+// CheckWith says what is wrong with the "with" of a pipeline's task of a built-in
+// kind, as far as that can be told before its expressions have values. Of other
+// kinds nothing is known.
+func CheckWith(kind string, with json.RawMessage) error {
+	var members []string
+	switch kind {
+	case KindExec:
+		members = []string{"command", "env", "files", "stdin", "exit_codes"}
+	case KindHTTP:
+		members = []string{"method", "url", "headers", "body", "timeout", "expect"}
+	default:
+		return nil
+	}
+	const opens = "${{"
+	if !bytes.Contains(with, []byte(opens)) {
+		if kind == KindHTTP {
+			return decode(kind, with, &httpInput{})
+		}
+		var in execInput
+		if err := decode(kind, with, &in); err != nil {
+			return err
+		}
+		return in.check()
+	}
+	var given map[string]json.RawMessage
+	if json.Unmarshal(with, &given) != nil {
+		return nil // an expression gives all of it
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(members, name) {
+			return bad("%s has no key %q; its keys are %s", kind, name, strings.Join(members, ", "))
+		}
+		if bytes.Contains(given[name], []byte(opens)) && (name != "command" || bytes.HasPrefix(given[name], []byte(`"`+opens))) {
+			delete(given, name)
+		}
+	}
+	if command, ok := given["command"]; ok && kind == KindExec {
+		return decode(kind, json.RawMessage(`{"command":`+string(command)+`}`), &execInput{})
 	}
 	return nil
 }
