@@ -1,625 +1,50 @@
 package engine_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/drover-dev/drover"
-	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/engine"
-	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 	"github.com/drover-dev/drover/internal/store/driver"
 )
 
-// dump is everything a database says about jobs and tasks.
-type dump struct {
-	jobs     map[drover.JobID]*jobDump
-	tasks    map[drover.TaskID]*taskDump
-	sessions map[int64]int16 // ended
-	idem     []drover.JobID
-}
-
-type jobDump struct {
-	id       drover.JobID
-	pipeline int32
-	live     *liveJob
-	finals   []finalJob // by run
-	events   []eventDump
-	holds    map[int16]bool
-	tasks    []*taskDump // by node and index
-}
-
-type liveJob struct{ run, graph, events, total, open, succeeded, failed, cancelled, skipped, paused, cancelling int64 }
-
-type finalJob struct{ run, status, events, total, succeeded, failed, cancelled, skipped, finished int64 }
-
-type eventDump struct {
-	seq, at int64
-	typ     drover.EventType
-	task    drover.TaskID
-	data    string
-}
-
-type taskDump struct {
-	id        drover.TaskID
-	job       *jobDump
-	node, idx int32
-	created   int64
-	policy    []byte
-	live      []liveTask
-	finals    []finalTask  // by generation
-	attempts  []attemptRow // by lease_version
-	elements  bool         // a map whose elements exist
-}
-
-type liveTask struct {
-	table                                      string
-	generation, attempt, losses, lease, events int32
-	lane, unmet                                int32
-	session                                    int64
-}
-
-type finalTask struct {
-	generation, attempt, losses, lease int32
-	status                             drover.Status
-	session, finished                  int64
-	waits                              []byte
-}
-
-type attemptRow struct {
-	lease, generation, n int32
-	outcome              string
-	status               drover.Status
-	failure              string
-	first                bool // a first-try success, which has no row of its own
-}
-
-// The reads of a dump. Columns that differ by table are filled in.
-var (
-	dumpJobs   = driver.New("dump jobs", "", "SELECT id, pipeline FROM jobs")
-	dumpTasks  = driver.New("dump tasks", "", "SELECT id, job_id, node, idx, created_at, policy FROM tasks ORDER BY job_id, node, idx")
-	dumpLive   = driver.New("dump live", "", dumpTables())
-	dumpFinal  = driver.New("dump finals", "", "SELECT task_id, generation, attempt, losses, lease_version, status, session_id, finished_at, waits FROM task_final ORDER BY task_id, generation")
-	dumpTries  = driver.New("dump attempts", "", "SELECT task_id, lease_version, generation, n, outcome, status, error FROM attempts ORDER BY task_id, lease_version")
-	dumpEvents = driver.New("dump events", "", "SELECT job_id, seq, at, type, task_id, data FROM events ORDER BY job_id, seq")
-	dumpJLive  = driver.New("dump job_live", "", "SELECT job_id, run, graph, events, total, open, succeeded, failed, cancelled, skipped, paused, cancelling FROM job_live")
-	dumpJFinal = driver.New("dump job_final", "", "SELECT job_id, run, status, events, total, succeeded, failed, cancelled, skipped, finished_at FROM job_final ORDER BY job_id, run")
-	dumpHolds  = driver.New("dump holds", "", "SELECT job_id, kind FROM job_holds")
-	dumpSess   = driver.New("dump sessions", "", "SELECT id, ended FROM sessions")
-	dumpIdem   = driver.New("dump keys", "", "SELECT job_id FROM idempotency")
-	dumpPlans  = driver.New("dump pipelines", "", "SELECT id, definition FROM pipelines")
-)
-
-func dumpTables() string {
-	var parts []string
-	for _, t := range []string{"pending", "ready", "queued", "running", "delayed"} {
-		unmet, session := "0", "0"
-		switch t {
-		case "pending":
-			unmet = "unmet"
-		case "running":
-			session = "session_id"
-		}
-		parts = append(parts, "SELECT '"+t+"' AS place, task_id, generation, attempt, losses, lease_version, events, lane, "+unmet+" AS unmet, "+session+" AS session_id FROM task_"+t)
-	}
-	return strings.Join(parts, " UNION ALL ")
-}
-
-func readDump(ctx context.Context, tx store.Tx) (*dump, error) {
-	d := &dump{jobs: map[drover.JobID]*jobDump{}, tasks: map[drover.TaskID]*taskDump{}, sessions: map[int64]int16{}}
-	nobody := &jobDump{}
-	job := func(id drover.JobID) *jobDump {
-		if j := d.jobs[id]; j != nil {
-			return j
-		}
-		return nobody
-	}
-	var lost []string
-	task := func(id drover.TaskID, where string) *taskDump {
-		if t := d.tasks[id]; t != nil {
-			return t
-		}
-		lost = append(lost, fmt.Sprintf("a row of %s is of task %s, which does not exist", where, id))
-		return &taskDump{}
-	}
-	err := tx.Pipe(ctx,
-		store.Stmt{Text: dumpJobs, Scan: func(r driver.Row) error {
-			j := &jobDump{holds: map[int16]bool{}}
-			err := r.Scan((*[16]byte)(&j.id), &j.pipeline)
-			d.jobs[j.id] = j
-			return err
-		}},
-		store.Stmt{Text: dumpTasks, Scan: func(r driver.Row) error {
-			t := &taskDump{}
-			var of drover.JobID
-			err := r.Scan((*[16]byte)(&t.id), (*[16]byte)(&of), &t.node, &t.idx, &t.created, &t.policy)
-			t.job = job(of)
-			t.job.tasks = append(t.job.tasks, t)
-			d.tasks[t.id] = t
-			return err
-		}},
-		store.Stmt{Text: dumpLive, Scan: func(r driver.Row) error {
-			var l liveTask
-			var id drover.TaskID
-			err := r.Scan(&l.table, (*[16]byte)(&id), &l.generation, &l.attempt, &l.losses, &l.lease, &l.events, &l.lane, &l.unmet, &l.session)
-			t := task(id, "task_"+l.table)
-			t.live = append(t.live, l)
-			return err
-		}},
-		store.Stmt{Text: dumpFinal, Scan: func(r driver.Row) error {
-			var f finalTask
-			var id drover.TaskID
-			var status int16
-			err := r.Scan((*[16]byte)(&id), &f.generation, &f.attempt, &f.losses, &f.lease, &status, &f.session, &f.finished, &f.waits)
-			f.status = drover.Status(status)
-			t := task(id, "task_final")
-			t.finals = append(t.finals, f)
-			return err
-		}},
-		store.Stmt{Text: dumpTries, Scan: func(r driver.Row) error {
-			var a attemptRow
-			var id drover.TaskID
-			var status int16
-			var failure []byte
-			err := r.Scan((*[16]byte)(&id), &a.lease, &a.generation, &a.n, &a.outcome, &status, &failure)
-			a.status, a.failure = drover.Status(status), string(failure)
-			t := task(id, "attempts")
-			t.attempts = append(t.attempts, a)
-			return err
-		}},
-		store.Stmt{Text: dumpEvents, Scan: func(r driver.Row) error {
-			var e eventDump
-			var id drover.JobID
-			var typ string
-			var data []byte
-			err := r.Scan((*[16]byte)(&id), &e.seq, &e.at, &typ, (*[16]byte)(&e.task), &data)
-			e.typ, e.data = drover.EventType(typ), string(data)
-			job(id).events = append(job(id).events, e)
-			return err
-		}},
-		store.Stmt{Text: dumpJLive, Scan: func(r driver.Row) error {
-			var l liveJob
-			var id drover.JobID
-			err := r.Scan((*[16]byte)(&id), &l.run, &l.graph, &l.events, &l.total, &l.open, &l.succeeded, &l.failed, &l.cancelled, &l.skipped, &l.paused, &l.cancelling)
-			job(id).live = &l
-			return err
-		}},
-		store.Stmt{Text: dumpJFinal, Scan: func(r driver.Row) error {
-			var f finalJob
-			var id drover.JobID
-			err := r.Scan((*[16]byte)(&id), &f.run, &f.status, &f.events, &f.total, &f.succeeded, &f.failed, &f.cancelled, &f.skipped, &f.finished)
-			job(id).finals = append(job(id).finals, f)
-			return err
-		}},
-		store.Stmt{Text: dumpHolds, Scan: func(r driver.Row) error {
-			var id drover.JobID
-			var kind int16
-			err := r.Scan((*[16]byte)(&id), &kind)
-			if job(id).holds != nil {
-				job(id).holds[kind] = true
-			}
-			return err
-		}},
-		store.Stmt{Text: dumpSess, Scan: func(r driver.Row) error {
-			var id int64
-			var ended int16
-			err := r.Scan(&id, &ended)
-			d.sessions[id] = ended
-			return err
-		}},
-		store.Stmt{Text: dumpIdem, Scan: func(r driver.Row) error {
-			var id drover.JobID
-			err := r.Scan((*[16]byte)(&id))
-			d.idem = append(d.idem, id)
-			return err
-		}})
-	if err != nil {
-		return nil, err
-	}
-	if len(nobody.tasks) > 0 || len(nobody.events) > 0 || len(nobody.finals) > 0 || nobody.live != nil {
-		lost = append(lost, fmt.Sprintf("rows of a job that does not exist: %d tasks, %d events, %d ends", len(nobody.tasks), len(nobody.events), len(nobody.finals)))
-	}
-	if len(lost) > 0 {
-		return nil, errors.New(strings.Join(lost, "; "))
-	}
-	return d, nil
-}
-
-// audit reports what a database says that cannot be. It is for moments
-// when nothing is going on: no operation, and every ended session cleared.
+// audit fails the test for whatever in the database cannot be.
 func (w *world) audit() {
 	w.t.Helper()
-	audit(w.t, w.db)
+	checkInvariants(w.t, w)
 }
 
-func audit(t *testing.T, db *store.DB) {
+// checkInvariants is audit for a part of a test, or for a goroutine beside it.
+func checkInvariants(t *testing.T, w *world) {
 	t.Helper()
-	ctx := context.Background() // also at the end of a test
-	err := db.Read(ctx, func(tx store.Tx) error {
-		list, err := violations(ctx, tx)
-		for i, v := range list {
-			if i == 20 {
-				t.Errorf("… and %d more", len(list)-i)
-				break
-			}
-			t.Error(v)
-		}
-		return err
-	})
+	list, err := w.Audit(context.Background(), time.Time{}) // also at the end of a test
 	if err != nil {
 		t.Error(err)
 	}
-}
-
-// violations lists the invariants that do not hold; the numbers are those of
-// the list of invariants in the design.
-func violations(ctx context.Context, tx store.Tx) (list []string, err error) {
-	d, err := readDump(ctx, tx)
-	if err != nil {
-		return []string{err.Error()}, nil //nolint:nilerr // what cannot be put together is a violation
-	}
-	plans := map[int32]*dag.Plan{}
-	err = tx.Pipe(ctx, store.Stmt{Text: dumpPlans, Scan: func(r driver.Row) error {
-		var id int32
-		var def []byte
-		if err := r.Scan(&id, &def); err != nil {
-			return err
-		}
-		p, err := dag.Decode(def)
-		if err == nil {
-			plans[id], err = p.Compile()
-		}
-		return err
-	}})
-	if err != nil {
-		return nil, err
-	}
-	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
-	for _, t := range d.tasks {
-		t.check(d, func(format string, args ...any) {
-			say("task %s [%d] of job %s: "+format, append([]any{t.id, t.idx, t.job.id}, args...)...)
-		})
-	}
-	for _, id := range slices.SortedFunc(maps.Keys(d.jobs), func(a, b drover.JobID) int { return strings.Compare(a.String(), b.String()) }) {
-		j := d.jobs[id]
-		sayJob := func(format string, args ...any) { say("job %s: "+format, append([]any{id}, args...)...) }
-		j.check(sayJob)
-		if p := plans[j.pipeline]; p != nil {
-			j.checkGraph(p, sayJob)
-		}
-	}
-	for _, id := range d.idem {
-		if d.jobs[id] == nil {
-			say("an idempotency key stands for job %s, which does not exist", id)
-		}
-	}
-	return list, nil
-}
-
-type sayer func(format string, args ...any)
-
-// ends tells the statuses a task's end has an event for.
-var endOf = map[drover.EventType]drover.Status{drover.TaskSucceeded: drover.Succeeded, drover.TaskFailed: drover.Failed, drover.TaskDeadLettered: drover.DeadLetter,
-	drover.TaskCancelled: drover.Cancelled, drover.TaskSkipped: drover.Skipped}
-
-// rises says that the end of the attempt moved the fence: it was given back,
-// lost, or ended by force.
-func (a *attemptRow) rises() bool {
-	return a.outcome == "lease_lost" || a.outcome == "forced" || a.outcome == "timed_out" || a.status == drover.Ready || strings.Contains(a.failure, `"class":"expired"`)
-}
-
-// givenBack says that the attempt was not used up.
-func (a *attemptRow) givenBack() bool {
-	return a.outcome == "snoozed" && a.status == drover.RetryWait || a.outcome == "lease_lost" && !a.status.Final() || a.status == drover.Ready
-}
-
-func (t *taskDump) check(d *dump, say sayer) {
-	// I13, I52: exactly one place.
-	placeholder := t.idx == dag.Unexpanded
-	for _, o := range t.job.tasks {
-		t.elements = t.elements || placeholder && o.node == t.node && o.idx >= 0
-	}
-	generations := int32(0)
-	for i, f := range t.finals {
-		if generations = f.generation; f.generation != int32(i+1) {
-			say("its final rows are of generations %v", t.finals)
-		}
-		if !f.status.Final() {
-			say("its final row is %s", f.status)
-		}
-	}
-	switch {
-	case len(t.live) > 1:
-		say("stands in %d places: %+v", len(t.live), t.live)
-	case len(t.live) == 1 && t.live[0].generation != generations+1:
-		say("is live in generation %d with %d ends", t.live[0].generation, generations)
-	case t.elements && len(t.live)+len(t.finals) > 0:
-		say("is a map that stands beside its elements")
-	case len(t.live) == 0 && len(t.finals) == 0 && !placeholder:
-		say("stands nowhere")
-	}
-	// First-try successes have no row of their own among the attempts.
-	tries := slices.Clone(t.attempts)
-	for _, f := range t.finals {
-		if f.status == drover.Succeeded && !slices.ContainsFunc(tries, func(a attemptRow) bool { return a.lease == f.lease }) {
-			tries = append(tries, attemptRow{lease: f.lease, generation: f.generation, n: f.attempt, outcome: "succeeded", status: f.status, first: true})
-			if f.attempt != 1 || f.losses != 0 {
-				say("succeeded at attempt %d after %d losses, and that attempt is not recorded", f.attempt, f.losses)
-			}
-		}
-	}
-	slices.SortStableFunc(tries, func(a, b attemptRow) int { return cmp.Compare(a.lease, b.lease) })
-	// I04, I07: the fence rises by one at each claim, loss, release and forced
-	// end; attempts are numbered without gaps in each generation.
-	fence, used, gen, losses := int32(0), int32(0), int32(1), int32(0)
-	most := int32(1 << 30)
-	if t.job.pipeline == 0 {
-		most = lifecycle.DefaultMaxAttempts
-		var p struct{ Retry *drover.Retry }
-		if len(t.policy) > 0 && json.Unmarshal(t.policy, &p) == nil && p.Retry != nil && p.Retry.MaxAttempts > 0 {
-			most = int32(p.Retry.MaxAttempts)
-		}
-	}
-	for _, a := range tries {
-		if a.generation != gen {
-			if a.generation < gen {
-				say("attempts go back to generation %d: %+v", a.generation, tries)
-			}
-			gen, used, losses = a.generation, 0, 0
-		}
-		if a.lease != fence+1 {
-			say("lease_version goes from %d to %d: %+v", fence, a.lease, tries)
-		}
-		if a.n != used+1 || a.n > most {
-			say("attempt %d follows %d that were used up, of at most %d: %+v", a.n, used, most, tries)
-		}
-		if !a.givenBack() {
-			used = a.n
-		}
-		if a.outcome == "lease_lost" {
-			losses++
-		}
-		fence = a.lease
-		if a.rises() {
-			fence++
-		}
-	}
-	if losses > lifecycle.MaxLeaseLosses+1 {
-		say("lost its lease %d times", losses)
-	}
-	if n := len(t.finals); n > 0 && len(t.live) == 0 && t.finals[n-1].lease != fence {
-		say("ended with lease_version %d; its attempts give %d: %+v", t.finals[n-1].lease, fence, tries)
-	}
-	for _, l := range t.live {
-		want := fence
-		if l.table == "running" {
-			want++
-			if ended, ok := d.sessions[l.session]; !ok || ended != 0 {
-				say("runs in session %d, which has ended", l.session)
-			}
-		}
-		if l.lease != want {
-			say("is %s with lease_version %d; its attempts give %d: %+v", l.table, l.lease, want, tries)
-		}
-		if (l.table == "pending") != (l.unmet > 0) {
-			say("is %s and waits for %d parents", l.table, l.unmet)
-		}
-	}
-	// I21: one event for each end of an attempt, or of a task no worker had.
-	ends := map[drover.EventType]int{}
-	replays := map[int64]bool{}
-	for _, e := range t.job.events {
-		switch {
-		case e.typ == drover.TaskReplayed || e.typ == drover.JobReopened:
-			replays[e.at] = true
-		case e.task == t.id && strings.HasPrefix(string(e.typ), "task."):
-			ends[e.typ]++
-		}
-	}
-	want := map[drover.EventType]int{}
-	for _, a := range tries {
-		switch {
-		case a.status.Final():
-		case a.outcome == "failed", a.outcome == "timed_out":
-			want[drover.TaskRetryScheduled]++
-		case a.outcome == "snoozed":
-			want[drover.TaskSnoozed]++
-		case a.outcome == "lease_lost":
-			want[drover.TaskLeaseExpired]++
-		default:
-			want[drover.TaskReleased]++
-		}
-	}
-	for _, f := range t.finals {
-		for typ, s := range endOf {
-			if s == f.status {
-				want[typ]++
-			}
-		}
-	}
-	if placeholder && (t.elements || len(t.live)+len(t.finals) == 0) {
-		clear(ends) // of generations that ended before it could expand
-		clear(want)
-	}
-	if !maps.Equal(ends, want) {
-		say("has the events %v; its attempts and ends give %v", ends, want)
-	}
-	// Waits and runs of an ended generation add up to its age.
-	born := t.created
-	for i, f := range t.finals {
-		var sum int64
-		for _, us := range lifecycle.DecodeWaits(f.waits) {
-			sum += us
-		}
-		if i > 0 { // the generation began with a replay, of this task or of one that brought it back
-			born = 0
-			for at := range replays { // a transaction's time is that of its begin: a little before that of the end it replays
-				if at >= t.finals[i-1].finished-1_000_000 && at <= f.finished && (born == 0 || abs(f.finished-at-sum) < abs(f.finished-born-sum)) {
-					born = at
-				}
-			}
-		}
-		if abs(f.finished-born-sum) > 10_000 {
-			say("waits and runs of generation %d are %d µs, its age is %d µs: %v", f.generation, sum, f.finished-born, lifecycle.DecodeWaits(f.waits))
-		}
+	for _, line := range violations(list) {
+		t.Error(line)
 	}
 }
 
-func abs(v int64) int64 { return max(v, -v) }
-
-func (j *jobDump) check(say sayer) {
-	if len(j.tasks) == 0 {
-		say("has no task")
-		return
-	}
-	// I13, I16: counters equal rows, and the job is final exactly when its tasks are.
-	var open, total int64
-	var solo []liveTask
-	byStatus := map[drover.Status]int64{}
-	for _, t := range j.tasks {
-		switch {
-		case len(t.live) > 0:
-			open++
-			total++
-			for _, l := range t.live {
-				if l.events > 0 {
-					solo = append(solo, l)
-				}
-				if l.lane == lifecycle.HeldLane && !j.holds[1] && !j.holds[2] && !j.holds[3] {
-					say("task %s is held and there is no hold", t.id)
-				}
-			}
-		case len(t.finals) == 0 || t.elements: // a map that has expanded; any other that stands nowhere is told of above
-		default:
-			total++
-			byStatus[t.finals[len(t.finals)-1].status]++
+// violations tells what an audit found, a line for each example.
+func violations(list []engine.Audited) (lines []string) {
+	for _, a := range list {
+		for _, v := range a.Examples {
+			lines = append(lines, fmt.Sprintf("%s %s, broken in %d places: job %s task %s: %s", a.ID, a.Name, a.Violations, v.JobID, v.TaskID, v.Says))
+		}
+		if a.Violations > 0 && len(a.Examples) == 0 {
+			lines = append(lines, fmt.Sprintf("%s %s is broken in %d places, and no example is given", a.ID, a.Name, a.Violations))
 		}
 	}
-	counts := func(what string, nTotal, nOpen, succeeded, failed, cancelled, skipped int64) {
-		if succeeded+failed+cancelled+skipped+nOpen != nTotal {
-			say("%s: %d succeeded, %d failed, %d cancelled, %d skipped and %d open are not %d", what, succeeded, failed, cancelled, skipped, nOpen, nTotal)
-		}
-		off := abs(succeeded-byStatus[drover.Succeeded]) + abs(failed-byStatus[drover.Failed]-byStatus[drover.DeadLetter]) + abs(cancelled-byStatus[drover.Cancelled]) + abs(skipped-byStatus[drover.Skipped])
-		if nOpen != open || off > 0 || nTotal != total {
-			say("%s: counts %d tasks, %d open, %d succeeded, %d failed, %d cancelled, %d skipped; there are %d, %d open, %v", what, nTotal, nOpen, succeeded, failed, cancelled, skipped, total, open, byStatus)
-		}
-	}
-	newest := int64(0) // the event number the job's row gives
-	runs := len(j.finals)
-	for i, f := range j.finals {
-		if f.run != int64(i+1) {
-			say("its ends are of runs %+v", j.finals)
-		}
-		if want := lifecycle.JobStatus(int32(f.failed), int32(f.cancelled)); drover.Status(f.status) != want {
-			say("run %d is %s; %d failed and %d cancelled tasks make %s", f.run, drover.Status(f.status), f.failed, f.cancelled, want)
-		}
-	}
-	switch {
-	case len(solo) > 0:
-		if len(solo) > 1 || j.live != nil || runs > 0 || len(j.tasks) > 1 || len(j.holds) > 0 {
-			say("its task's row stands for it, and it has rows of its own")
-		}
-		newest = int64(solo[0].events)
-	case j.live != nil:
-		if j.live.run != int64(runs+1) {
-			say("is live in run %d with %d ends", j.live.run, runs)
-		}
-		if j.live.open <= 0 {
-			say("is live with %d open tasks", j.live.open)
-		}
-		counts("live", j.live.total, j.live.open, j.live.succeeded, j.live.failed, j.live.cancelled, j.live.skipped)
-		newest = j.live.events
-		if (j.live.paused != 0) != j.holds[1] || (j.live.cancelling != 0) != j.holds[2] {
-			say("paused %d, cancelling %d, and its holds are %v", j.live.paused, j.live.cancelling, j.holds)
-		}
-	case runs == 0:
-		say("is nowhere: no task's row stands for it, and it has none")
-	default:
-		f := j.finals[runs-1]
-		counts("ended", f.total, 0, f.succeeded, f.failed, f.cancelled, f.skipped)
-		newest = f.events
-		if len(j.holds) > 0 {
-			say("has ended and is held: %v", j.holds)
-		}
-	}
-	// I21, I23: events are numbered without gaps, and tell the same story.
-	byType := map[drover.EventType]int{}
-	for i, e := range j.events {
-		byType[e.typ]++
-		if e.seq != int64(i+1) {
-			say("event %d has number %d", i+1, e.seq)
-			break
-		}
-		if i > 0 && e.at < j.events[i-1].at-5_000_000 { // a transaction's time is that of its begin
-			say("event %d (%s) is older than the one before it", e.seq, e.typ)
-		}
-		if e.data != "" && !json.Valid([]byte(e.data)) {
-			say("event %d has data that is not JSON: %s", e.seq, e.data)
-		}
-	}
-	if int64(len(j.events)) != newest {
-		say("has %d events, its row counts %d", len(j.events), newest)
-	}
-	if len(j.events) == 0 || j.events[0].typ != drover.JobAccepted || byType[drover.JobAccepted] != 1 {
-		say("does not begin with job.accepted: %v", byType)
-	}
-	if n := byType[drover.JobSucceeded] + byType[drover.JobFailed] + byType[drover.JobCancelled]; n != runs {
-		say("ended %d times by its events, %d times by its rows", n, runs)
-	}
-	reopened := runs - 1
-	if j.live != nil {
-		reopened = int(j.live.run) - 1
-	}
-	if byType[drover.JobReopened] != max(reopened, 0) {
-		say("was reopened %d times by its events, %d by its rows", byType[drover.JobReopened], reopened)
-	}
-}
-
-// checkGraph: I14 to I16. A pending row waits for as many parents as have not
-// succeeded; nothing runs before its parents have.
-func (j *jobDump) checkGraph(p *dag.Plan, say sayer) {
-	open := map[dag.Key]int32{} // parents of a row that have not succeeded
-	replayed := false
-	for _, t := range j.tasks {
-		k := dag.Key{Node: t.node, Index: t.idx}
-		n := len(t.finals)
-		if len(t.live) == 0 && (n == 0 || t.finals[n-1].status == drover.Succeeded || t.elements) {
-			continue // it succeeded, or is a map whose elements stand for it
-		}
-		replayed = replayed || len(t.live) > 0 && t.live[0].generation > 1
-		for _, c := range p.Children(k) {
-			if c.Index != dag.Every {
-				open[c]++
-				continue
-			}
-			for _, o := range j.tasks {
-				if o.node == c.Node {
-					open[dag.Key{Node: o.node, Index: o.idx}]++
-				}
-			}
-		}
-	}
-	for _, t := range j.tasks {
-		k := dag.Key{Node: t.node, Index: t.idx}
-		for _, l := range t.live {
-			name := p.Nodes[t.node].Name
-			if l.table == "pending" && l.unmet != open[k] {
-				say("task %s[%d] waits for %d parents; %d have not succeeded", name, t.idx, l.unmet, open[k])
-			}
-			if l.table != "pending" && open[k] > 0 && !replayed {
-				say("task %s[%d] is %s; %d of its parents have not succeeded", name, t.idx, l.table, open[k])
-			}
-		}
-	}
+	return lines
 }
 
 // errUndo rolls a transaction back.
@@ -631,38 +56,83 @@ func TestTheAuditSeesWhatIsBroken(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.mixed()
 		w.audit()
+		seen := map[string]bool{}
+		const live = "task_id, job_id, node, idx, queue, lane, class, generation, attempt, losses, lease_version"
 		for _, c := range []struct{ sql, want string }{
-			{"INSERT INTO task_ready (task_id, job_id, node, idx, queue, lane, class, generation, attempt, losses, lease_version, events, due_at, waits, ready_at, since) " +
-				"SELECT task_id, job_id, node, idx, queue, lane, class, generation, attempt, losses, lease_version, 0, due_at, waits, 1, 1 FROM task_running", "stands in 2 places"},
-			{"DELETE FROM task_queued", "stands nowhere"},
-			{"DELETE FROM task_pending", "open"},
-			{"UPDATE task_running SET generation = 3", "is live in generation 3"},
-			{"UPDATE task_running SET lease_version = lease_version + 1", "its attempts give"},
-			{"UPDATE task_final SET lease_version = lease_version + 1 WHERE status = 12", "ended with lease_version"},
-			{"UPDATE task_running SET session_id = 77", "which has ended"},
-			{"UPDATE sessions SET ended = 2", "which has ended"},
-			{"UPDATE task_pending SET unmet = unmet + 1", "parents; "},
-			{"UPDATE task_pending SET unmet = 0", "waits for 0 parents"},
-			{"UPDATE attempts SET n = n + 1", "follows"},
-			{"DELETE FROM attempts", "its attempts give"},
-			{"UPDATE task_final SET attempt = 2 WHERE status = 8", "that attempt is not recorded"},
-			{"UPDATE task_final SET finished_at = finished_at + 60000000", "its age is"},
-			{"UPDATE task_final SET status = 9 WHERE status = 12", "has the events"},
-			{"DELETE FROM events WHERE seq = 2", "has number"},
-			{"DELETE FROM events WHERE type LIKE 'job.%' AND seq > 1", "by its events"},
-			{"UPDATE events SET type = 'task.snoozed' WHERE type = 'task.retry_scheduled'", "has the events"},
-			{"UPDATE job_live SET events = events + 1", "its row counts"},
-			{"UPDATE job_live SET open = open + 1, total = total + 1", "counts"},
-			{"UPDATE job_live SET succeeded = succeeded + 1, failed = failed - 1", "counts"},
-			{"UPDATE job_live SET paused = 1 - paused", "its holds are"},
-			{"DELETE FROM job_live", "nowhere"},
-			{"UPDATE job_final SET total = total + 1", "are not"},
-			{"UPDATE job_final SET status = 8 WHERE status = 9", "tasks make FAILED"},
-			{"UPDATE job_final SET run = 2", "its ends are of runs"},
-			{"INSERT INTO job_holds SELECT job_id, 1, 1, 1, '', '', 1 FROM job_final", "is held"},
-			{"DELETE FROM job_holds", "no hold"},
-			{"DELETE FROM tasks", "does not exist"},
-			{"UPDATE idempotency SET job_id = (SELECT id FROM tasks LIMIT 1)", "an idempotency key stands for"},
+			{"INSERT INTO task_ready (" + live + ", events, due_at, waits, ready_at, since) SELECT " + live + ", 0, due_at, waits, 1, 1 FROM task_running", "I01 place: stands in several live tables; rows: 2"},
+			{"DELETE FROM task_queued", "I01 place: stands nowhere"},
+			{"UPDATE task_running SET node = node + 7", "I01 place: is live and not where its task is"},
+			{"DELETE FROM tasks WHERE id IN (SELECT task_id FROM task_running)", "I01 place: is live and not where its task is"},
+			{"DELETE FROM tasks WHERE id IN (SELECT task_id FROM task_final)", "I01 place: has ended and its task is not there"},
+			{"UPDATE task_final SET tenant = tenant + 1", "I01 place: has ended and its task is not there or another"},
+			{"DELETE FROM tasks WHERE id IN (SELECT task_id FROM attempts)", "I01 place: has attempts and its task is not there"},
+			{"INSERT INTO task_delayed (" + live + ", events, due_at, waits, status, since) SELECT t.id, t.job_id, t.node, t.idx, t.queue, t.lane, t.class, 1, 0, 0, 0, 0, 1, t.policy, 6, 1 FROM tasks t WHERE t.idx = -1 AND t.id NOT IN (SELECT task_id FROM task_pending)",
+				"I01 place: is a map that stands beside its elements"},
+			{"DELETE FROM task_final WHERE status = 8", "I02 one-success: successes by its events, against generations that succeeded: 1, must be 0"},
+			{"UPDATE events SET type = 'task.succeeded' WHERE type = 'task.failed'", "I02 one-success: successes by its events"},
+			{"UPDATE task_running SET lease_version = lease_version + 1", "I04 fence: lease_version of the task, after its attempts"},
+			{"UPDATE task_queued SET lease_version = lease_version + 1", "I04 fence: lease_version of the task, after its attempts: 1, must be 0"},
+			{"UPDATE task_final SET lease_version = lease_version + 1 WHERE status = 12", "I04 fence: lease_version of the task"},
+			{"DELETE FROM attempts WHERE n = 1", "I04 fence: lease_version of an attempt, after those before it: 2, must be 1"},
+			{"UPDATE attempts SET lease_version = lease_version + 1 WHERE n > 1", "I04 fence: lease_version of an attempt"},
+			{"UPDATE task_running SET session_id = 77", "I05 owner: runs in a session that holds nothing any more; number of the session: 77"},
+			{"UPDATE sessions SET ended = 2", "I05 owner: runs in a session"},
+			{"UPDATE attempts SET n = n + 1", "I07 attempts: number of an attempt"},
+			{"UPDATE task_final SET attempt = 2 WHERE status = 8", "I07 attempts: succeeded at a later attempt"},
+			{"UPDATE task_final SET losses = 7 WHERE status = 12", "I07 attempts: lost its lease, of at most: 7, must be 6"},
+			{"UPDATE attempts SET n = n + 4 WHERE n > 1", "I07 bound: attempts: 6, of at most 2"},
+			{"UPDATE task_running SET generation = 3", "I08 generations: generation that is live, after those that ended: 3, must be 1"},
+			{"INSERT INTO task_final SELECT task_id, 3, job_id, tenant, status, attempt, losses, lease_version, session_id, ready_at, queued_at, claimed_at, finished_at, waits, output, error FROM task_final WHERE status = 12",
+				"I08 generations: generation that ended without the one before it: 3, must be 2"},
+			{"UPDATE task_final SET status = 6 WHERE status = 12", "I08 generations: status of a final row"},
+			{"UPDATE task_final SET status = 9 WHERE status = 12", "I09 told: task.failed: events, against what its rows tell: 0, must be 1"},
+			{"UPDATE events SET type = 'task.snoozed' WHERE type = 'task.retry_scheduled'", "I09 told: task.retry_scheduled: events, against what its rows tell: 0, must be 1"},
+			{"UPDATE attempts SET outcome = 'released' WHERE status = 6", "I09 told: task.released"},
+			{"UPDATE events SET type = 'task.expanded', task_id = (SELECT t.id FROM tasks t JOIN tasks e ON e.job_id = t.job_id AND e.node = t.node AND e.idx = 0 WHERE t.idx = -1 ORDER BY t.id LIMIT 1) WHERE type = 'task.succeeded'",
+				"I09 told: task.expanded: events, against what its rows tell"},
+			{"DELETE FROM task_pending WHERE idx = -1", "I09 told: task.expanded: events, against what its rows tell: 0, must be 1"},
+			{"UPDATE events SET type = 'task.expanded', task_id = (SELECT task_id FROM task_pending WHERE idx = -1 ORDER BY task_id LIMIT 1) WHERE type = 'job.accepted'", "I09 told: task.expanded: events, against what its rows tell"},
+			{"INSERT INTO artifacts SELECT t.id, t.tenant, t.job_id, t.id, 1, 1, 1, 'a', '', '', t.input, 1, t.input, 1 FROM tasks t JOIN task_running r ON r.task_id = t.id", "I10 artifacts: is said to have made an artifact"},
+			{"DELETE FROM task_pending", "I13 counts: counts tasks: open"},
+			{"UPDATE job_live SET open = open + 1, total = total + 1", "I13 counts: counts tasks: total"},
+			{"UPDATE job_live SET succeeded = succeeded + 1, failed = failed - 1", "I13 counts: counts tasks: succeeded"},
+			{"UPDATE job_final SET skipped = skipped + 1, total = total + 1", "I13 counts: counts tasks: skipped"},
+			{"DELETE FROM job_final", "I13 ends: has no live task and has not ended"},
+			{"INSERT INTO job_final SELECT job_id, 1, 1, 8, 1, 1, 1, 0, 0, 0, 1 FROM task_running WHERE events > 0", "I13 ends: has ended and has live tasks: 1, must be 0"},
+			{"UPDATE job_live SET run = run + 1", "I13 ends: run that is live, after those that ended: 2, must be 1"},
+			{"UPDATE job_final SET run = 2", "I13 ends: run that ended without the one before it: 2, must be 1"},
+			{"UPDATE job_final SET total = total + 1", "I13 ends: tasks that ended, of all of a run"},
+			{"UPDATE job_final SET status = 8 WHERE status = 9", "I13 ends: status of a run, after its tasks: 8, must be 9"},
+			{"UPDATE task_pending SET unmet = unmet + 1", "I14 graph: infer[1] waits for 2 parents; 1 have not succeeded"},
+			{"UPDATE task_final SET status = 11 WHERE status = 8", "have not succeeded"},
+			{"UPDATE task_pending SET unmet = 0", "I16 pending: is PENDING; parents it waits for: 0"},
+			{"INSERT INTO job_holds SELECT job_id, 1, 1, 1, '', '', 1 FROM job_final", "I18 holds: has ended and is held"},
+			{"DELETE FROM job_holds", "I18 holds: stands in the lane of what is held"},
+			{"UPDATE job_live SET paused = 1 - paused", "I18 holds: is paused, against its hold: 0, must be 1"},
+			{"UPDATE job_live SET cancelling = 2", "I18 holds: is being cancelled, against the cause of its hold: 2, must be 0"},
+			{"DELETE FROM job_live", "I21 counter: rows that number its events: 0, must be 1"},
+			{"UPDATE task_running SET events = 0", "I21 counter: rows that number its events"},
+			{"INSERT INTO tasks SELECT (SELECT job_id FROM job_live ORDER BY job_id LIMIT 1), t.job_id, t.tenant, 1, 0, 0, t.queue, t.lane, t.class, t.kind, t.input, t.policy, t.trace, t.created_at FROM tasks t JOIN task_running r ON r.task_id = t.id AND r.events > 0",
+				"I21 counter: stands for its whole job, which has other tasks"},
+			{"INSERT INTO job_final SELECT job_id, 1, 1, 8, 1, 1, 1, 0, 0, 0, 1 FROM task_queued WHERE events > 0", "I21 counter: stands for its whole job, which has ended"},
+			{"INSERT INTO job_holds SELECT job_id, 3, 1, 1, '', '', 1 FROM task_queued WHERE events > 0", "I21 counter: stands for its whole job, which is held"},
+			{"DELETE FROM events", "I23 events: has no event"},
+			{"UPDATE events SET seq = seq + 1000", "I23 events: number of the first event"},
+			{"DELETE FROM events WHERE seq = 2", "I23 events: number of the newest event, of so many"},
+			{"UPDATE job_live SET events = events + 1", "I23 events: number of the newest event, against the row that counts"},
+			{"UPDATE task_running SET events = events + 1 WHERE events > 0", "I23 events: number of the newest event, against the row that counts"},
+			{"UPDATE events SET type = 'job.resumed' WHERE type = 'job.accepted'", "I23 events: times it was accepted: 0, must be 1"},
+			{"UPDATE events SET type = CASE seq WHEN 1 THEN 'task.snoozed' ELSE 'job.accepted' END WHERE seq < 3", "I23 events: number of the event of its acceptance: 2, must be 1"},
+			{"UPDATE events SET type = 'job.resumed' WHERE type = 'job.failed'", "I23 events: ends by its events, against runs that ended: 0, must be 1"},
+			{"UPDATE events SET type = 'job.reopened' WHERE type = 'job.paused'", "I23 events: reopenings by its events, against its runs: 1, must be 0"},
+			{"UPDATE idempotency SET tenant = tenant + 1", "I27 keys: is what a key of another request or tenant stands for"},
+			{"UPDATE idempotency SET fingerprint = (SELECT input FROM tasks LIMIT 1)", "I27 keys: is what a key of another request"},
+			{"UPDATE jobs SET due_at = 4000000000000000", "I37 not-early: started at, before it was due"},
+			{"UPDATE jobs SET due_at = 4000000000000000 WHERE id IN (SELECT job_id FROM task_running)", "I37 not-early: started at, before it was due"},
+			{"DELETE FROM jobs WHERE id IN (SELECT job_id FROM job_final)", "I54 whole: is not there, and has rows in task_final"},
+			{"DELETE FROM jobs", "I54 whole: is not there, and has live tasks"},
+			{"UPDATE task_final SET finished_at = finished_at + 60000000", "waits accounting: generation 1: waits and runs are"},
+			{"UPDATE tasks SET created_at = created_at - 60000000", "waits accounting: generation 1"},
 		} {
 			err := w.db.Write(t.Context(), func(tx store.Tx) error {
 				var n int64
@@ -672,12 +142,24 @@ func TestTheAuditSeesWhatIsBroken(t *testing.T) {
 				if n == 0 {
 					t.Errorf("%s: changes nothing", c.sql)
 				}
-				list, err := violations(t.Context(), tx)
+				list, err := w.AuditIn(t.Context(), tx)
 				if err != nil {
 					return err
 				}
-				if !strings.Contains(strings.Join(list, "\n"), c.want) {
-					t.Errorf("%s:\n got %s\nwant %q", c.sql, strings.Join(list, "\n     "), c.want)
+				var got []string
+				for _, a := range list {
+					for _, v := range a.Examples {
+						got = append(got, fmt.Sprintf("%s %s: %s", a.ID, a.Name, v.Says))
+					}
+					if a.Violations > 0 {
+						seen[a.ID+" "+a.Name] = true
+					}
+					if int64(len(a.Examples)) != min(a.Violations, store.AuditExamples) {
+						t.Errorf("%s: %s has %d violations and %d examples", c.sql, a.ID, a.Violations, len(a.Examples))
+					}
+				}
+				if !strings.Contains(strings.Join(got, "\n"), c.want) {
+					t.Errorf("%s:\n got %s\nwant %q", c.sql, strings.Join(got, "\n     "), c.want)
 				}
 				return errUndo
 			})
@@ -685,7 +167,56 @@ func TestTheAuditSeesWhatIsBroken(t *testing.T) {
 				t.Errorf("%s: %v", c.sql, err)
 			}
 		}
-		w.audit()
+		list, err := w.Audit(t.Context(), time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range list {
+			if !seen[a.ID+" "+a.Name] {
+				t.Errorf("%s %s is broken by none of these", a.ID, a.Name)
+			}
+			if a.Violations != 0 || a.Means == "" {
+				t.Errorf("on a sound database: %+v", a)
+			}
+		}
+		if !slices.IsSortedFunc(list, func(a, b engine.Audited) int { return strings.Compare(a.ID, b.ID) }) {
+			t.Errorf("the invariants are not in order: %+v", list)
+		}
+	})
+}
+
+// A bound leaves out the jobs that are older.
+func TestAuditSinceATime(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		old := w.submit(drover.NewJob{Kind: "old"})
+		w.clock.add += time.Hour
+		since := w.Now()
+		w.clock.add += time.Second
+		young := w.submit(drover.NewJob{Kind: "young"})
+		err := w.db.Write(t.Context(), func(tx store.Tx) error {
+			return tx.Pipe(t.Context(), store.Stmt{Text: driver.New("break", "", "DELETE FROM task_queued")})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			since time.Time
+			want  []drover.JobID
+		}{{time.Time{}, []drover.JobID{old, young}}, {since, []drover.JobID{young}}, {w.Now().Add(time.Minute), nil}} {
+			list, err := w.Audit(t.Context(), c.since)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range list {
+				var got []drover.JobID
+				for _, v := range a.Examples {
+					got = append(got, v.JobID)
+				}
+				if a.Name == "place" && (!slices.Equal(got, c.want) || a.Violations != int64(len(c.want))) {
+					t.Errorf("since %s: %d violations in %s, want %s", c.since, a.Violations, got, c.want)
+				}
+			}
+		}
 	})
 }
 

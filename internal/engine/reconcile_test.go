@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
 	"github.com/drover-dev/drover/internal/reconcile"
-	"github.com/drover-dev/drover/internal/store"
 )
 
 // diverging returns what a whole round finds.
@@ -91,7 +89,7 @@ func TestLiveRowsAreRebuiltFromTheRecords(t *testing.T) {
 				if again := w.diverging(true); len(again) > 0 {
 					t.Errorf("found again: %+v", again)
 				}
-				w.auditMended()
+				w.audit()
 				// What was leased before is refused where its row was lost.
 				for _, o := range w.settle(ok(late[0], "1")) {
 					if kept := !slices.Contains(lost, "task_running"); (o.Err == nil) != kept {
@@ -129,27 +127,9 @@ func TestLiveRowsAreRebuiltFromTheRecords(t *testing.T) {
 					t.Errorf("failed jobs: %d of 2 are missing", want[drover.Failed])
 				}
 				w.want(replayed, drover.Succeeded)
-				w.auditMended()
+				w.audit()
 			})
 		})
-	}
-}
-
-// auditMended is audit, but for the steps of lease_version, which leaps where a
-// row was rebuilt.
-func (w *world) auditMended() {
-	w.t.Helper()
-	err := w.db.Read(w.t.Context(), func(tx store.Tx) error {
-		list, err := violations(w.t.Context(), tx)
-		for _, v := range list {
-			if !strings.Contains(fmt.Sprint(v), "lease_version") {
-				w.t.Error(v)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		w.t.Error(err)
 	}
 }
 
@@ -253,7 +233,7 @@ func TestEveryDivergenceIsFoundAndMended(t *testing.T) {
 			if j := w.job(id); j.Status != drover.Succeeded && (c.name != "hold of a cancel" || j.Status != drover.Cancelled) {
 				t.Errorf("%s: the job is %s", c.name, j.Status)
 			}
-			w.auditMended()
+			w.audit()
 		}
 		for _, c := range reconcile.Codes {
 			if !told[c] {

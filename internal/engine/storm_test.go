@@ -596,10 +596,32 @@ tasks:
 			}
 			return nil
 		}
-		if err := atOnce(6, storm); err != nil {
+		// What must hold does so at every moment, not only when it is quiet.
+		over := make(chan struct{})
+		var looked, auditing sync.WaitGroup
+		looked.Add(1)
+		auditing.Go(func() {
+			for n := 0; ; n++ {
+				checkInvariants(t, w)
+				if n == 0 {
+					looked.Done()
+				}
+				select {
+				case <-over:
+					return
+				default:
+				}
+			}
+		})
+		err := atOnce(6, storm)
+		looked.Wait()
+		close(over)
+		auditing.Wait()
+		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(200 * time.Millisecond) // every lease runs out
+		w.open()                           // on a busy machine this worker's own, too
 		w.quieten()
 		w.audit()
 		// What is left can be brought to its end.

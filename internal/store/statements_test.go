@@ -28,6 +28,7 @@ var apart = []string{
 	"read migrations",             // when they were applied
 	"wait for locks a short time", // SQLite has none to wait for
 	"insert session",              // a sequence does not go back
+	"plans for an audit",          // SQLite has no settings for them
 }
 
 // statements are all of package store, written when it starts.
@@ -98,7 +99,7 @@ func TestEveryStatementSaysTheSameOnBothDatabases(t *testing.T) {
 	}
 	var idle []string
 	for name, did := range touched {
-		if !did {
+		if !did && !strings.HasPrefix(name, "invariant ") { // they find nothing where nothing is broken
 			idle = append(idle, name)
 		}
 	}

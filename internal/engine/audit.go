@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// Audited is an invariant and how it stands.
+type Audited struct {
+	// ID and Name are those of the list of invariants.
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Means says in a sentence what holds.
+	Means string `json:"means"`
+	// Violations counts the places where it does not.
+	Violations int64 `json:"violations"`
+	// Examples are the first of them.
+	Examples []Violation `json:"examples,omitempty"`
+}
+
+// Violation is a place where an invariant does not hold.
+type Violation struct {
+	JobID  drover.JobID  `json:"job_id"`
+	TaskID drover.TaskID `json:"task_id,omitzero"` // where one task is meant
+	Says   string        `json:"says"`
+}
+
+const (
+	// auditLimit bounds an audit whose caller sets no limit.
+	auditLimit = 6 * time.Hour
+	// auditSlack is by how much waits and runs may differ from a task's age.
+	auditSlack = 10 * time.Millisecond
+)
+
+// Audit checks every invariant in one snapshot of the database, which may be
+// busy meanwhile, and reports each of them. It looks at the jobs made since; the
+// zero time is all of them.
+func (e *Engine) Audit(ctx context.Context, since time.Time) (out []Audited, err error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, auditLimit)
+		defer cancel()
+	}
+	var from drover.JobID
+	if !since.IsZero() {
+		from = drover.JobID(drover.MakeID(since.UnixMilli(), [10]byte{}))
+	}
+	err = e.db.Read(ctx, func(tx store.Tx) (err error) {
+		out, err = e.audit(ctx, tx, from)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	return out, nil
+}
+
+func (e *Engine) audit(ctx context.Context, tx store.Tx, from drover.JobID) ([]Audited, error) {
+	if err := tx.Pipe(ctx, store.AuditPlans()); err != nil {
+		return nil, err
+	}
+	var out []Audited
+	for _, inv := range store.Invariants() {
+		if err := ctx.Err(); err != nil { // SQLite does not look at it by itself
+			return nil, err
+		}
+		a := Audited{ID: inv.ID, Name: inv.Name, Means: inv.Means}
+		var examples []store.Broken
+		if err := tx.Pipe(ctx, inv.Find(from, &a.Violations, &examples)); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", inv.ID, inv.Name, err)
+		}
+		for _, b := range examples {
+			a.Examples = append(a.Examples, Violation{b.Job, b.Task, fmt.Sprintf("%s: %d, must be %d", b.Says, b.Found, b.Want)})
+		}
+		out = append(out, a)
+	}
+	for _, check := range []func(context.Context, store.Tx, drover.JobID) (Audited, error){e.auditBounds, e.auditGraphs, e.auditWaits} {
+		a, err := check(ctx, tx, from)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", a.ID, a.Name, err)
+		}
+		out = append(out, a)
+	}
+	slices.SortStableFunc(out, func(a, b Audited) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// found notes a place.
+func (a *Audited) found(job drover.JobID, task drover.TaskID, format string, args ...any) {
+	if a.Violations++; len(a.Examples) < store.AuditExamples {
+		a.Examples = append(a.Examples, Violation{job, task, fmt.Sprintf(format, args...)})
+	}
+}
+
+// auditBounds checks what a task's policy says of its attempts.
+func (e *Engine) auditBounds(ctx context.Context, tx store.Tx, from drover.JobID) (Audited, error) {
+	a := Audited{ID: "I07", Name: "bound", Means: "A generation has no more attempts than its retry allows."}
+	var list []store.Tried
+	if err := tx.Pipe(ctx, store.AuditTries(from, func(t store.Tried) { list = append(list, t) })); err != nil {
+		return a, err
+	}
+	for _, t := range list {
+		most := termsOf(t.Policy).retry.MaxAttempts
+		if t.Pipeline != 0 {
+			p, err := e.plan(ctx, tx, t.Pipeline)
+			if err != nil {
+				return a, err
+			}
+			most = p.terms(t.Node).retry.MaxAttempts
+		}
+		if int(t.Attempts) > most { // a rule of the retry only ends it sooner
+			a.found(t.Job, t.Task, "attempts: %d, of at most %d", t.Attempts, most)
+		}
+	}
+	return a, nil
+}
+
+// auditGraphs checks what the tasks of live jobs wait for.
+func (e *Engine) auditGraphs(ctx context.Context, tx store.Tx, from drover.JobID) (Audited, error) {
+	a := Audited{ID: "I14", Name: "graph", Means: "A task waits for as many parents as have not succeeded, and starts only when all have: none starts early, none is stuck."}
+	var numbers []int32
+	if err := tx.Pipe(ctx, store.AuditPipelines(from, &numbers)); err != nil {
+		return a, err
+	}
+	plans := map[int32]*compiled{}
+	for _, id := range numbers {
+		var err error
+		if plans[id], err = e.plan(ctx, tx, id); err != nil {
+			return a, err
+		}
+	}
+	var job []store.Placed
+	end := func() {
+		if len(job) > 0 {
+			auditGraph(&a, plans[job[0].Pipeline], job)
+		}
+		job = job[:0]
+	}
+	err := tx.Pipe(ctx, store.AuditPlaces(from, func(p store.Placed) {
+		if len(job) > 0 && job[0].Job != p.Job {
+			end()
+		}
+		job = append(job, p)
+	}))
+	end()
+	return a, err
+}
+
+// auditGraph checks one job.
+func auditGraph(a *Audited, plan *compiled, tasks []store.Placed) {
+	if plan == nil {
+		return // of a job whose row is gone, which is told elsewhere
+	}
+	elements := map[int32][]dag.Key{}
+	for _, t := range tasks {
+		elements[t.Node] = append(elements[t.Node], dag.Key{Node: t.Node, Index: t.Index})
+	}
+	open := map[dag.Key]int32{} // parents of a task that have not succeeded
+	replayed := false
+	for _, t := range tasks {
+		if t.Status == drover.Succeeded || t.Status == 0 { // or its elements stand for it
+			continue
+		}
+		replayed = replayed || t.Live && t.Generation > 1
+		for _, c := range plan.Children(dag.Key{Node: t.Node, Index: t.Index}) {
+			if c.Index != dag.Every {
+				open[c]++
+				continue
+			}
+			for _, k := range elements[c.Node] {
+				open[k]++
+			}
+		}
+	}
+	for _, t := range tasks {
+		n := open[dag.Key{Node: t.Node, Index: t.Index}]
+		switch {
+		case !t.Live:
+		case t.Status == drover.Pending && t.Unmet != n:
+			a.found(t.Job, t.Task, "%s[%d] waits for %d parents; %d have not succeeded", plan.Nodes[t.Node].Name, t.Index, t.Unmet, n)
+		case t.Status != drover.Pending && n > 0 && !replayed: // a parent may run anew beside what it let start
+			a.found(t.Job, t.Task, "%s[%d] is %s; %d of its parents have not succeeded", plan.Nodes[t.Node].Name, t.Index, t.Status, n)
+		}
+	}
+}
+
+// auditWaits checks that nothing of a task's time is lost or counted twice.
+func (e *Engine) auditWaits(ctx context.Context, tx store.Tx, from drover.JobID) (Audited, error) {
+	a := Audited{ID: "waits", Name: "accounting", Means: "Waits and runs of a generation add up to the time from its beginning to its end."}
+	type generation struct {
+		task drover.TaskID
+		n    int32
+	}
+	var off []store.Waited
+	fits := map[generation]bool{} // a later one may have begun at any of several replays
+	err := tx.Pipe(ctx, store.AuditWaits(from, func(w store.Waited) {
+		if sum, age := accounted(w); (sum - age).Abs() > auditSlack {
+			off = append(off, w)
+		} else if w.Generation > 1 {
+			fits[generation{w.Task, w.Generation}] = true
+		}
+	}))
+	for _, w := range off {
+		if g := (generation{w.Task, w.Generation}); !fits[g] {
+			fits[g] = true // told once
+			sum, age := accounted(w)
+			a.found(w.Job, w.Task, "generation %d: waits and runs are %s, its age is %s", w.Generation, sum, age)
+		}
+	}
+	return a, err
+}
+
+func accounted(w store.Waited) (sum, age time.Duration) {
+	for _, us := range lifecycle.DecodeWaits(w.Waits) {
+		sum += time.Duration(us) * time.Microsecond
+	}
+	return sum, w.Finished.Sub(w.Began)
+}
