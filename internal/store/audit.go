@@ -224,8 +224,18 @@ var invariants = []Invariant{
 		found("f.job_id", "f.task_id", "'started at, before it was due'", "f.claimed_at", "j.due_at")+" FROM jobs j JOIN tasks t ON t.job_id = j.id JOIN task_final f ON f.task_id = t.id AND f.generation = 1 WHERE j.id >= $1 AND j.due_at > 0 AND f.claimed_at > 0 AND f.claimed_at < j.due_at - 1000000",
 		found("r.job_id", "r.task_id", "'started at, before it was due'", "r.claimed_at", "j.due_at")+" FROM task_running r JOIN jobs j ON j.id = r.job_id WHERE r.job_id >= $1 AND r.generation = 1 AND j.due_at > 0 AND r.claimed_at < j.due_at - 1000000"),
 
+	invariant("I52", "dead-letters", "What ended FAILED or as DEAD_LETTER is a dead letter, once; it is open until its task goes on.", []string{liveCTE},
+		found("f.job_id", "f.task_id", "'ended badly and is no dead letter; generation'", "f.generation", "0")+" FROM task_final f LEFT JOIN dead_letters d ON d.task_id = f.task_id AND d.generation = f.generation AND d.status = f.status AND d.job_id = f.job_id WHERE "+of("f")+
+			// What ended before that table was there has no row in it.
+			fmt.Sprintf(" AND f.status IN (%d, %d) AND d.task_id IS NULL AND f.finished_at > (SELECT applied_at FROM schema_migrations WHERE version = 2)", drover.Failed, drover.DeadLetter),
+		// Of a map that could not expand, was replayed and has expanded, no final row is left.
+		found("d.job_id", "d.task_id", "'is a dead letter of a generation that has not ended'", "d.generation", "0")+" FROM dead_letters d JOIN tasks t ON t.id = d.task_id LEFT JOIN task_final f ON f.task_id = d.task_id AND f.generation = d.generation WHERE "+of("d")+
+			" AND f.task_id IS NULL AND NOT (d.state = 2 AND t.idx = -1)",
+		differ(found("d.job_id", "d.task_id", "'is a dead letter that was replayed, against its task that goes on'", "CASE WHEN d.state = 2 THEN 1 ELSE 0 END", "CASE WHEN l.task_id IS NOT NULL OR f.task_id IS NOT NULL THEN 1 ELSE 0 END")+
+			" FROM dead_letters d JOIN tasks t ON t.id = d.task_id LEFT JOIN live l ON l.task_id = d.task_id LEFT JOIN task_final f ON f.task_id = d.task_id AND f.generation = d.generation + 1 WHERE "+of("d")+" AND t.idx >= 0")),
+
 	invariant("I54", "whole", "A job leaves wholly or not at all: what is not being purged has its job.", []string{liveCTE},
-		append(orphans("tasks", "task_final", "attempts", "events", "job_live", "job_final", "job_holds"),
+		append(orphans("tasks", "task_final", "attempts", "events", "job_live", "job_final", "job_holds", "dead_letters"),
 			found("l.job_id", wholeJob, "'is not there, and has live tasks'", "count(*)", "0")+" FROM live l LEFT JOIN jobs j ON j.id = l.job_id WHERE j.id IS NULL GROUP BY l.job_id")...),
 }
 
