@@ -160,7 +160,7 @@ func TestCurlQuotesForAShell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := curlCommand(r, `{"a":"it's $HOME"}`), `curl -sS --data-binary '{"a":"it'\''s $HOME"}' 'http://h/x?a=b&c=d'`; got != want {
+	if got, want := curlCommand(r, "$T", `{"a":"it's $HOME"}`), `curl -sS --data-binary '{"a":"it'\''s $HOME"}' 'http://h/x?a=b&c=d'`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,7 +29,10 @@ func (a *app) connect() (*client.Client, error) {
 	}
 	cfg := client.Config{URL: t.url, Token: t.token, UserAgent: "drover-cli/" + version}
 	if a.curl {
-		cfg.HTTP = &http.Client{Transport: &curlPrinter{a}}
+		cfg.HTTP = &http.Client{Transport: &curlPrinter{a, tokenWord(t)}}
+	}
+	if env, _ := a.lookup("DROVER_TOKEN"); env != "" && env != t.token && filepath.Base(t.urlFrom) == devJSON && t.tokenFrom == t.urlFrom {
+		a.note("drover: DROVER_TOKEN is left out: the server is the one that %s names, and the token too; name another with DROVER_URL", t.urlFrom)
 	}
 	c, err := client.New(cfg)
 	if err != nil {
@@ -51,10 +55,28 @@ func (a *app) ask(do func(ctx context.Context, c *client.Client, words []string)
 
 // curlPrinter stands in for the network: it prints the first request as a curl
 // command and refuses it, which ends the command.
-type curlPrinter struct{ *app }
+type curlPrinter struct {
+	*app
+	token string // as a shell finds it
+}
+
+// lookup is the key of a context whose requests find out what the command is
+// about, such as which job is the latest: --curl makes them.
+type lookup struct{}
+
+// tokenWord is where a shell finds the token of a target.
+func tokenWord(t target) string {
+	if filepath.Base(t.tokenFrom) == devJSON {
+		return "$(cat " + quote(filepath.Join(filepath.Dir(t.tokenFrom), "token")) + ")"
+	}
+	return "$DROVER_TOKEN"
+}
 
 // RoundTrip prints r.
 func (p *curlPrinter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Context().Value(lookup{}) != nil {
+		return http.DefaultTransport.RoundTrip(r)
+	}
 	var body []byte
 	if r.Body != nil {
 		var err error
@@ -65,7 +87,7 @@ func (p *curlPrinter) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if !p.printed {
 		p.printed = true
-		fmt.Fprintln(p.out, curlCommand(r, cmp.Or(p.curlBody, string(body))))
+		fmt.Fprintln(p.out, curlCommand(r, p.token, cmp.Or(p.curlBody, string(body))))
 	}
 	return &http.Response{
 		StatusCode: http.StatusTeapot, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(nil)), Request: r,
@@ -73,8 +95,9 @@ func (p *curlPrinter) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// curlCommand writes a request as a curl command. The token is $DROVER_TOKEN.
-func curlCommand(r *http.Request, body string) string {
+// curlCommand writes a request as a curl command, with what a shell replaces by
+// the token.
+func curlCommand(r *http.Request, token, body string) string {
 	words := []string{"curl", "-sS"}
 	if strings.Contains(r.Header.Get("Accept"), protocol.MediaEvents) {
 		words = append(words, "-N")
@@ -83,7 +106,7 @@ func curlCommand(r *http.Request, body string) string {
 		words = append(words, "-X", r.Method)
 	}
 	if r.Header.Get("Authorization") != "" {
-		words = append(words, "-H", `"Authorization: Bearer $DROVER_TOKEN"`)
+		words = append(words, "-H", `"Authorization: Bearer `+token+`"`)
 	}
 	names := make([]string, 0, len(r.Header))
 	for name := range r.Header {
@@ -172,7 +195,7 @@ func jobID(ctx context.Context, c *client.Client, word string) (drover.JobID, er
 	if word != latest {
 		return parsed(drover.ParseJobID(word))
 	}
-	p, err := c.Jobs(ctx, client.JobsFilter{List: client.List{Limit: 1}})
+	p, err := c.Jobs(context.WithValue(ctx, lookup{}, true), client.JobsFilter{List: client.List{Limit: 1}})
 	if err != nil {
 		return drover.JobID{}, err
 	}

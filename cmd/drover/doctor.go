@@ -70,6 +70,9 @@ succeeded runs again; an attempt whose row was lost is not accepted any more and
   drover doctor --database-url sqlite:/var/lib/drover/drover.db --mend`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if a.curl {
+				return usagef("--curl: doctor looks in many places; there is no one request that does the same")
+			}
 			if mend && where.url == "" {
 				return usagef("--mend works at the database: name it with --database-url")
 			}

@@ -89,7 +89,7 @@ func exitCode(err error) int {
 func remedy(err error) string {
 	switch drover.CodeOf(err) {
 	case drover.CodeUnauthenticated:
-		return "give a valid token with DROVER_TOKEN, DROVER_TOKEN_FILE, --token or a context"
+		return "give a valid token with --token, DROVER_TOKEN, DROVER_TOKEN_FILE or a context; that of a \"drover dev\" is in the file token of its state folder (.drover)"
 	case drover.CodeForbidden:
 		return `"drover token list" shows the scopes; make a token that has this one with "drover token create --scope"`
 	case drover.CodeOverloaded:
@@ -122,6 +122,9 @@ func (a *app) report(err error) int {
 		if text == "" {
 			text = string(refused.Code)
 		}
+	}
+	if ok && refused.Code == drover.CodeUnauthenticated && strings.HasPrefix(refused.Detail, "send the header") {
+		text = "the server wants a token" // how HTTP sends it is not the reader's business
 	}
 	if r := remedy(err); r != "" && code != exitUsage {
 		text += "; " + r

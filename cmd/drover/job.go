@@ -289,7 +289,9 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 		case watch:
 			return a.watchJob(ctx, c, s.JobID)
 		case wait:
+			stop := a.sayWhatBlocks(ctx, c, s.JobID)
 			job, err := c.WaitJob(ctx, s.JobID)
+			stop()
 			if err != nil {
 				return err
 			}
@@ -301,6 +303,35 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 		return printOne(a.printer(), submittedColumns, s)
 	})
 	return cmd
+}
+
+// patience is how long "submit --wait" is silent about a job that nobody runs.
+const patience = 3 * time.Second
+
+// sayWhatBlocks tells once, after a moment, why a job that is waited for does not
+// go on, if that is so; stop ends it.
+func (a *app) sayWhatBlocks(ctx context.Context, c *client.Client, id drover.JobID) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t := time.NewTimer(patience)
+		defer t.Stop()
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		page, err := c.Tasks(ctx, id, client.TasksFilter{Status: []drover.Status{drover.Ready, drover.Queued}, List: client.List{Limit: 1}})
+		if err != nil || len(page.Items) == 0 || len(page.Items[0].Blockers) == 0 {
+			return // nothing to tell; the wait itself says what is wrong with the server
+		}
+		a.note("drover: %s waits: %s", id, clean(blockersText(page.Items[0].Blockers), true))
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 var submittedColumns = columns[drover.Submitted]{

@@ -160,6 +160,9 @@ func (a *app) pipelineLint() *cobra.Command {
   drover pipeline lint pipelines/*.yaml`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(_ *cobra.Command, files []string) error {
+			if a.curl {
+				return usagef("--curl: lint asks no server")
+			}
 			bad := 0
 			for _, file := range files {
 				src, err := a.readFile(file)

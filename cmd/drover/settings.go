@@ -254,12 +254,12 @@ const (
 
 func readDevFile(state string) (devFile, error) {
 	var d devFile
-	b, err := os.ReadFile(filepath.Join(state, "dev.json"))
+	b, err := os.ReadFile(filepath.Join(state, devJSON))
 	if err != nil {
 		return d, err
 	}
 	if err := json.Unmarshal(b, &d); err != nil || d.URL == "" {
-		return d, fmt.Errorf("%s is damaged; start \"drover dev\" again, which writes it anew", filepath.Join(state, "dev.json"))
+		return d, fmt.Errorf("%s is damaged; start \"drover dev\" again, which writes it anew", filepath.Join(state, devJSON))
 	}
 	return d, nil
 }
@@ -269,6 +269,9 @@ type target struct {
 	url, token         string
 	urlFrom, tokenFrom string
 }
+
+// devJSON is the file of a state folder that names its server.
+const devJSON = "dev.json"
 
 var errNoServer = errors.New(`no server is known; start one with "drover dev", or name one with --url, DROVER_URL or "drover context set"`)
 
@@ -310,7 +313,7 @@ func (a *app) target() (target, error) {
 	fromDev := func(state string) error {
 		d, err := readDevFile(state)
 		if err == nil {
-			file := filepath.Join(state, "dev.json")
+			file := filepath.Join(state, devJSON)
 			set(d.URL, file, d.Token, file)
 		}
 		return err
@@ -321,7 +324,7 @@ func (a *app) target() (target, error) {
 		set(a.url, "--url", envToken, "DROVER_TOKEN")
 		if t.token == "" { // a known server's own token
 			if d, err := readDevFile(a.stateOrDefault()); err == nil && sameServer(d.URL, a.url) {
-				set(a.url, "--url", d.Token, filepath.Join(a.stateOrDefault(), "dev.json"))
+				set(a.url, "--url", d.Token, filepath.Join(a.stateOrDefault(), devJSON))
 			}
 			for name, c := range known.Contexts {
 				if t.token == "" && sameServer(c.URL, a.url) {

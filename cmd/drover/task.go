@@ -197,7 +197,7 @@ func taskID(ctx context.Context, c *client.Client, word, job string) (drover.Tas
 	}
 	name, _, _ := strings.Cut(word, "[")
 	tasks, _, err := collect(0, func(l client.List) (protocol.Page[drover.Task], error) {
-		return c.Tasks(ctx, of, client.TasksFilter{Name: name, List: l})
+		return c.Tasks(context.WithValue(ctx, lookup{}, true), of, client.TasksFilter{Name: name, List: l})
 	})
 	if err != nil {
 		return drover.TaskID{}, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +38,11 @@ func TestTaskThatNoWorkerTakesIsTold(t *testing.T) {
 	if out := f.must(0, "doctor"); !strings.Contains(out, "tasks of kind resize wait and none of its 1 worker has a handler for that") || !strings.Contains(out, `a program of yours that handles "resize"`) {
 		t.Errorf("doctor does not name the kind:\n%s", out)
 	}
+
+	waiting := f.start("job", "submit", "--kind", "resize", "--queue", "cpu", "--wait")
+	eventually(t, "submit --wait does not say that nobody runs the job", func() bool { return strings.Contains(waiting.errs.String(), told) })
+	waiting.signal(syscall.SIGINT)
+	waiting.wait(t)
 
 	// A queue that nobody serves: the command that doctor prints serves it.
 	web := f.must(0, "job", "submit", "--kind", "exec", "--input", `{"command":["true"]}`, "--queue", "it's mine", "-o", "name")
@@ -97,6 +103,36 @@ func TestLintLooksAtBuiltInKinds(t *testing.T) {
 		if (code == 0) != (says == "") || !strings.Contains(errs, says) {
 			t.Errorf("%s: code %d, %s", with, code, errs)
 		}
+	}
+}
+
+// What a newcomer runs into is told in the words of the command line.
+func TestTokensAreToldOf(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.dev()
+	d, err := readDevFile(filepath.Join(f.path, ".drover"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := &folder{t: t, path: t.TempDir(), env: f.env}
+	if _, errs, code := away.try("job", "list", "--url", d.URL); code != exitAuth || strings.Contains(errs, "header") || !strings.Contains(errs, "--token, DROVER_TOKEN") || !strings.Contains(errs, ".drover") {
+		t.Errorf("without a token: code %d, %s", code, errs)
+	}
+	f.env = append(f.env, "DROVER_TOKEN=drover_other")
+	if _, errs, code := f.try("job", "list"); code != 0 || !strings.Contains(errs, "DROVER_TOKEN is left out") {
+		t.Errorf("with a token for another server: code %d, %s", code, errs)
+	}
+	f.must(exitUsage, "doctor", "--curl")
+	f.must(exitUsage, "pipeline", "lint", "x.yaml", "--curl")
+
+	res, err := http.Get(d.URL) // follows to /docs
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusOK || res.Request.URL.Path != "/docs" {
+		t.Errorf("GET / ends with %s at %s, want the page of /docs", res.Status, res.Request.URL)
 	}
 }
 

@@ -309,7 +309,7 @@ func TestPathsOutsideTheTable(t *testing.T) {
 	onEach(t, func(w *world) {
 		t := w.T
 		for _, path := range []string{
-			"/", "/v1", "/v1/", "/v1/jobs/", "/v1/secret", "/v1/jobs/health", "/v1/livez", "/livez/", "/LIVEZ", "//livez", "/v1//jobs", "/v1/../livez", "/livez/../v1/jobs",
+			"/v1", "/v1/", "/v1/jobs/", "/v1/secret", "/v1/jobs/health", "/v1/livez", "/livez/", "/LIVEZ", "//livez", "/v1//jobs", "/v1/../livez", "/livez/../v1/jobs",
 			"/v1/jobs/x/../../../livez", "/docs/x", "/debug/pprof/", "/metrics", "/%6civez/x", "/v1/jobs%00", "/v1/jobs/%2e%2e/%2e%2e/livez", "/.", "/%2e",
 		} {
 			w.do("GET", path, "", nil).refused(401, drover.CodeUnauthenticated)
@@ -318,6 +318,10 @@ func TestPathsOutsideTheTable(t *testing.T) {
 			}
 		}
 		w.do("DELETE", "/livez", "", nil).refused(401, drover.CodeUnauthenticated)
+		if r := w.do("GET", "/", "", nil); r.status != 302 || r.header.Get("Location") != "/docs" {
+			t.Errorf("GET / answered %d to %q, want 302 to /docs", r.status, r.header.Get("Location"))
+		}
+		w.do("POST", "/", "", nil).refused(401, drover.CodeUnauthenticated)
 		for path, allow := range map[string]string{"/v1/jobs": "GET, HEAD, POST", "/livez": "GET, HEAD", "/v1/leases/settle": "POST", "/v1/tokens/" + exampleTokenID.String(): "DELETE"} {
 			for _, m := range []string{"PUT", "PATCH", "OPTIONS", "TRACE", "QUERY"} {
 				r := w.do(m, path, w.admin, nil)

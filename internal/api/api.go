@@ -215,7 +215,8 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request) {
 		other, pattern = a.mux.Handler(r)
 	}
 	t := a.routes[pattern]
-	if t == nil || !t.policy.public {
+	front := r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) // somebody with a browser
+	if !front && (t == nil || !t.policy.public) {
 		c, err := a.authenticate(r)
 		if err != nil {
 			if drover.CodeOf(err) == drover.CodeUnauthenticated {
@@ -229,6 +230,8 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case t != nil:
 		a.mux.ServeHTTP(w, r)
+	case front:
+		http.Redirect(w, r, "/docs", http.StatusFound)
 	case other != nil && pattern == "":
 		a.refuseUnrouted(w, r, other)
 	default:
