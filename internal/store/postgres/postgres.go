@@ -84,7 +84,7 @@ const (
 	patience = 10 * time.Second
 	// callLimit bounds a transaction whose caller sets no limit: a connection that
 	// is half open gives no error.
-	callLimit = 90 * time.Second
+	callLimit = 20 * time.Second
 )
 
 // Write runs fn in a READ COMMITTED transaction.
