@@ -129,7 +129,8 @@ One process and a file are enough ("drover dev"); PostgreSQL and many servers ar
   drover job submit --kind exec --input '{"command":["echo","hello"]}' --watch
   drover job list`,
 		Args:              onlyCommands,
-		RunE:              needsCommand,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version:           version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		PersistentPreRunE: a.bind,
@@ -139,6 +140,7 @@ One process and a file are enough ("drover dev"); PostgreSQL and many servers ar
 	root.SetErr(a.err)
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(usageTemplate)
+	root.SetVersionTemplate("drover {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; see %q", err, cmd.CommandPath()+" --help")
 	})

@@ -182,7 +182,7 @@ func list[T any](a *app, c columns[T], limit int, page func(client.List) (protoc
 		return err
 	}
 	if more {
-		a.note("drover: there are more than these %d; --limit 0 shows all", len(items))
+		a.note("drover: there are more than the %d shown; --limit 0 shows all", len(items))
 	}
 	return nil
 }

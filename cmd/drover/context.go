@@ -186,7 +186,11 @@ func (a *app) configCommand() *cobra.Command {
   drover config print --config ./drover.yaml -o json`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rows := []configRow{{"contexts", a.contextsPath(), "XDG_CONFIG_HOME"}}
+			from := "default"
+			if a.env("XDG_CONFIG_HOME") != "" {
+				from = "XDG_CONFIG_HOME"
+			}
+			rows := []configRow{{"contexts", a.contextsPath(), from}}
 			if t, err := a.target(); err != nil {
 				rows = append(rows, configRow{"url", "", err.Error()})
 			} else {

@@ -38,7 +38,7 @@ Every variable can be given as a file: ` + "`DROVER_TOKEN_FILE=/run/secrets/toke
 **Output.** Data goes to standard output, everything else to standard error. ` + "`-o table|wide|json|jsonl|yaml|name`" + `; an empty list is
 ` + "`[]`" + ` and status 0. Colour and redrawing only on a terminal, and not with ` + "`NO_COLOR`" + `. ` + "`--time-format relative|iso|raw`" + ` writes times
 as ` + "`3m12s`" + `, in RFC 3339, or in Unix milliseconds; JSON and YAML always have RFC 3339. ` + "`--curl`" + ` prints the request as a curl
-command instead of making it; where a command makes several, the first.
+command instead of making it; where a command makes several, the first (after the one that looks ` + "`@latest`" + ` up, which is made).
 
 **Names.** ` + "`@latest`" + ` stands for the newest job wherever a job is named. ` + "`@FILE`" + ` and ` + "`-`" + ` stand for a file and standard input wherever
 JSON is given.
@@ -48,8 +48,8 @@ JSON is given.
 | status | meaning |
 |---|---|
 | 0 | done |
-| 1 | an error that is none of the others |
-| 2 | the command was called wrongly |
+| 1 | an error that is none of the others, such as an input that does not fit the pipeline's schema, which only the server knows |
+| 2 | the command was called wrongly: a flag, an argument or JSON that can be told wrong without a server |
 | 3 | not found |
 | 4 | no valid token, or one that does not permit this |
 | 5 | a conflict: not possible in this state, or the idempotency key was used for another request |

@@ -97,6 +97,10 @@ func remedy(err error) string {
 	case drover.CodeIdempotencyReused:
 		return "use another key, or the same request"
 	}
+	var away *awayError
+	if errors.As(err, &away) {
+		return "is it running, and is --database-url (DROVER_DATABASE_URL) right?"
+	}
 	var dial *net.OpError
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &dial) && dial.Op == "dial" {
 		return `start a server with "drover dev", or name another with --url, DROVER_URL or a context`

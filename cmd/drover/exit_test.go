@@ -105,7 +105,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{[]string{"job", "list", "-o", "xml"}, "must be one of table, wide, json, jsonl, yaml, name"},
 		{[]string{"job", "list", "--time-format", "epoch"}, "must be one of relative, iso, raw"},
 		{[]string{"job", "list", "--url", "localhost:8420"}, "is not an address such as"},
-		{[]string{"job", "list", "--url", "http://h", "--status", "DONE"}, "the statuses are PENDING"},
+		{[]string{"job", "list", "--url", "http://h", "--status", "DONE"}, "it is PENDING"},
 		{[]string{"job", "list", "--url", "http://h", "--limit", "-1"}, "must not be negative"},
 		{[]string{"job", "list", "--url", "http://h", "--since", "yesterday"}, "a length such as 90m"},
 		{[]string{"job", "list", "--context", "prod"}, `there is no context "prod"`},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 )
 
@@ -22,6 +23,9 @@ func (a *app) readFile(path string) ([]byte, error) {
 	}
 	b, err := io.ReadAll(io.LimitReader(r, maxInput+1))
 	if err != nil {
+		if errors.As(err, new(*fs.PathError)) {
+			return nil, err // it says what was read
+		}
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(b) > maxInput {

@@ -356,6 +356,9 @@ func (a *app) ended(j drover.Job) error {
 	}
 }
 
+// jobStatuses are those that a job can have.
+var jobStatuses = []string{"PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"}
+
 func (a *app) jobList() *cobra.Command {
 	var (
 		statuses, labels []string
@@ -372,6 +375,11 @@ func (a *app) jobList() *cobra.Command {
   drover job list --limit 0 -o jsonl`,
 		Args: args(cobra.NoArgs),
 		RunE: a.ask(func(ctx context.Context, c *client.Client, _ []string) (err error) {
+			for _, s := range statuses {
+				if !slices.Contains(jobStatuses, strings.ToUpper(strings.TrimSpace(s))) {
+					return usagef("--status: a job is never %q; it is %s", s, strings.Join(jobStatuses, ", "))
+				}
+			}
 			if q.Status, err = parseStatuses(statuses); err != nil {
 				return err
 			}
@@ -399,7 +407,7 @@ func (a *app) jobList() *cobra.Command {
 	f.StringVar(&until, "until", "", "only jobs made before then")
 	limitFlag(cmd, &limit)
 	must(cmd.RegisterFlagCompletionFunc("pipeline", a.completePipelines))
-	must(cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(completions([]string{"PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"}), cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(completions(jobStatuses), cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 

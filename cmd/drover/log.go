@@ -3,8 +3,12 @@ package main
 import (
 	"log/slog"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/drover-dev/drover"
 )
 
 // logFlags gives a command that runs for long its log's flags.
@@ -14,13 +18,27 @@ func (a *app) logFlags(cmd *cobra.Command, file bool) {
 	setting(cmd, file, "log-level", "log-format")
 }
 
+// readable writes durations as people do, also in JSON, and lists of names as
+// one word.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value.Any().(type) {
+	case time.Duration:
+		a.Value = slog.StringValue(v.String())
+	case drover.Duration:
+		a.Value = slog.StringValue(v.Std().String())
+	case []string:
+		a.Value = slog.StringValue(strings.Join(v, ","))
+	}
+	return a
+}
+
 // logger writes to standard error.
 func (a *app) logger() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil || !slices.Contains([]string{"debug", "info", "warn", "error"}, a.logLevel) {
 		return nil, usagef("--log-level %s: must be debug, info, warn or error", a.logLevel)
 	}
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
 	switch a.logFormat {
 	case "auto":
 		if a.errTerminal {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -52,11 +54,32 @@ func (d database) open(ctx context.Context, o store.Options) (*store.DB, error) 
 		}
 	}
 	db, err := store.Open(ctx, d.url, o)
+	if err != nil && store.IsAway(err) {
+		return nil, &awayError{redacted(d.url), err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", redacted(d.url), err)
 	}
 	return db, nil
 }
+
+// awayError is a database that does not answer.
+type awayError struct {
+	url string
+	err error
+}
+
+// Error tells the first reason: there is one for each address that was tried.
+func (e *awayError) Error() string {
+	reason := e.err.Error()
+	var dial *net.OpError
+	if errors.As(e.err, &dial) {
+		reason = dial.Error()
+	}
+	return fmt.Sprintf("the database %s does not answer: %s", e.url, reason)
+}
+
+func (e *awayError) Unwrap() error { return e.err }
 
 // step is a migration as it is listed: without its SQL.
 type step struct {
@@ -125,9 +148,9 @@ func (a *app) migrateUp() *cobra.Command {
 			case len(done) == 0:
 				a.note("drover: the schema is up to date")
 			case o.DryRun:
-				a.note("drover: would apply %d migrations; \"drover migrate sql\" shows them", len(done))
+				a.note("drover: would apply %s; \"drover migrate sql\" shows the SQL", counted(len(done), "migration", "migrations"))
 			default:
-				a.note("drover: applied %d migrations", len(done))
+				a.note("drover: applied %s", counted(len(done), "migration", "migrations"))
 			}
 			return printList(a.printer(), migrationColumns, steps(done))
 		},

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -182,7 +183,10 @@ func listenError(flag, addr string, err error) error {
 
 // loopback reports whether only this machine reaches addr.
 func loopback(addr string) (bool, error) {
-	host, _, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
 	if err != nil {
 		return false, fmt.Errorf("%q is not an address such as 127.0.0.1:8420", addr)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -226,11 +227,20 @@ var attemptColumns = columns[drover.Attempt]{
 			return p.since(t.ReadyAt, t.ClaimedAt)
 		}},
 		{head: "RAN", text: func(p *printer, t drover.Attempt) string { return p.since(t.ClaimedAt, t.EndedAt) }},
-		{head: "STARTED", text: func(p *printer, t drover.Attempt) string { return p.age(t.ClaimedAt) }},
+		{head: "STARTED", text: func(p *printer, t drover.Attempt) string { return agoOf(p, t.ClaimedAt) }},
 		{head: "WORKER", text: func(_ *printer, t drover.Attempt) string { return t.Worker }},
 		{head: "ERROR", text: func(_ *printer, t drover.Attempt) string { return failureText(t.Error) }},
 		{head: "LEASE", wide: true, text: func(_ *printer, t drover.Attempt) string { return strconv.Itoa(int(t.LeaseVersion)) }},
 	},
+}
+
+// agoOf tells a moment so that it does not read as a length.
+func agoOf(p *printer, t time.Time) string {
+	s := p.age(t)
+	if p.times == "relative" && s != "" && !strings.HasPrefix(s, "in ") {
+		s += " ago"
+	}
+	return s
 }
 
 func colourOfOutcome(s string) string {

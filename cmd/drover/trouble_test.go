@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/drover-dev/drover"
 )
@@ -133,6 +134,46 @@ func TestTokensAreToldOf(t *testing.T) {
 	res.Body.Close()
 	if res.StatusCode != http.StatusOK || res.Request.URL.Path != "/docs" {
 		t.Errorf("GET / ends with %s at %s, want the page of /docs", res.Status, res.Request.URL)
+	}
+}
+
+func TestMistakesAreToldOnceAndInWords(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	for _, test := range []struct {
+		words string
+		code  int
+		says  string
+		not   string
+	}{
+		{"migrate status --database-url postgres://x@127.0.0.1:1/y", exitError, "the database postgres://x@127.0.0.1:1/y does not answer: dial tcp 127.0.0.1:1: connect: connection refused; is it running, and is --database-url", "drover dev"},
+		{"dev --addr 127.0.0.1:99999", exitUsage, "is not an address such as 127.0.0.1:8420", ""},
+		{"pipeline lint .", exitError, "read .: is a directory", "read .: read"},
+		{"job list --status queued --url http://127.0.0.1:1", exitUsage, `a job is never "queued"; it is PENDING, RUNNING,`, "QUEUED"},
+		{"--version", exitOK, "drover ", ""},
+		{"", exitOK, "Usage:", ""},
+	} {
+		out, errs, code := f.try(strings.Fields(test.words)...)
+		if said := out + errs; code != test.code || !strings.Contains(said, test.says) || test.not != "" && strings.Contains(said, test.not) || strings.Count(errs, "refused") > 1 {
+			t.Errorf("drover %s: code %d, want %d\n%s", test.words, code, test.code, said)
+		}
+	}
+	if out := f.must(0, "config", "print"); strings.Contains(out, "XDG") {
+		t.Errorf("config print names a variable that is not set:\n%s", out)
+	}
+}
+
+func TestLogIsReadable(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	a := &app{err: &b, logLevel: "info", logFormat: "json"}
+	log, err := a.logger()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("x", "took", 1500*time.Millisecond, "queues", []string{"default", "cpu"}, "n", 3)
+	if !strings.Contains(b.String(), `"took":"1.5s","queues":"default,cpu","n":3`) {
+		t.Error(b.String())
 	}
 }
 

@@ -64,7 +64,7 @@ func Table() []Transition {
 		{EventCut, s(drover.Running), s(drover.RetryWait, drover.DeadLetter), "it ran past its timeout and nobody stopped it, or missed a heartbeat; lease_version rises; then as any failure of class timeout"},
 		{EventSnooze, s(drover.Running), s(drover.RetryWait), "not now; the attempt is given back"},
 		{EventRelease, s(drover.Running), s(drover.Ready), "given back by its worker; the attempt too; lease_version rises"},
-		{EventLose, s(drover.Running), s(drover.Ready, drover.RetryWait, drover.DeadLetter), "its session's lease ran out; lease_version rises; backoff from the second loss, DEAD_LETTER past max_lease_losses"},
+		{EventLose, s(drover.Running), s(drover.Ready, drover.RetryWait, drover.DeadLetter), "its session's lease ran out; lease_version rises; backoff from the second loss, DEAD_LETTER at the sixth: five are survived"},
 		{EventPark, s(drover.Running), s(drover.Waiting), "it waits for a signal, a timer, a callback or a person, and holds nothing"},
 		{EventWake, s(drover.Waiting), s(drover.Ready), "what it waited for came"},
 		{EventDue, s(drover.Pending, drover.RetryWait), s(drover.Ready, drover.Queued), "its start or retry time came"},
