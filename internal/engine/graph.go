@@ -220,7 +220,10 @@ func (g *graph) expand(ctx context.Context, tx store.Tx, e *Engine, now lifecycl
 		return err
 	}
 	n := len(items)
-	exp := g.plan.Expand(k.Node, n)
+	var exp dag.Expansion
+	if failure == nil {
+		exp = g.plan.Expand(k.Node, n)
+	}
 	grown := int(g.total+g.grown) + len(exp.Maps)*(n-1)
 	switch {
 	case failure != nil:
@@ -274,6 +277,9 @@ func (g *graph) expand(ctx context.Context, tx store.Tx, e *Engine, now lifecycl
 
 // elements evaluates a map's for_each. A failure is the user's to mend.
 func (g *graph) elements(ctx context.Context, tx store.Tx, node int32) ([]json.RawMessage, *drover.Failure, error) {
+	if over := g.plan.Nodes[node].Over; over >= 0 { // in a database that an earlier build has left so
+		return nil, &drover.Failure{Class: drover.ClassExpand, Message: fmt.Sprintf("its elements are those of %q, which has expanded without it; submit the job again", g.plan.Nodes[over].Name)}, nil
+	}
 	s := newScope(g.job, g.plan)
 	s.out, s.input, s.have = g.out, g.input, g.have
 	if err := loadScopes(ctx, tx, []want{{s, g.plan.ForEachRefs(node), 0}}); err != nil {

@@ -223,3 +223,26 @@ func TestMapsOfOneListComeBackTogether(t *testing.T) {
 		})
 	})
 }
+
+// TestAMapThatWasPartedFailsItsJob: a map over the elements of another stands
+// alone, as no operation leaves it. It ends with a message, and nobody panics.
+func TestAMapThatWasPartedFailsItsJob(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: p\ntasks:\n  a: {run: a}\n  list: {run: list}\n  one: {run: one, for_each: \"${{ tasks.list.output }}\"}\n  two: {run: two, for_each: one, needs: [a]}\n")
+		id := w.submit(drover.NewJob{Pipeline: "p"})
+		var a drover.Lease
+		for _, l := range w.acquire(2) {
+			if l.Name == "a" {
+				a = l
+			}
+		}
+		w.exec("UPDATE task_pending SET unmet = 1 WHERE job_id = " + w.literal(id) + " AND node = 3")
+		if s := w.settle(ok(a, "1"))[0]; s.Err != nil {
+			t.Fatal(s.Err)
+		}
+		w.step("sweep", w.SweepOnce)
+		if x := w.taskOf(id, "two"); x.Status != drover.Failed || x.Error == nil || x.Error.Class != drover.ClassExpand {
+			t.Errorf("two is %s: %+v", x.Status, x.Error)
+		}
+	})
+}
