@@ -321,12 +321,14 @@ func (e *Engine) tell(x *changes) {
 	}
 	if e.OnEvents != nil && len(x.events) > 0 {
 		var ids []drover.JobID
-		for i, ev := range x.events {
-			if i == 0 || ev.Job != x.events[i-1].Job {
+		for _, ev := range x.events {
+			if n := len(ids); ev.Seq > 1 && (n == 0 || ev.Job != ids[n-1]) { // nobody waits for a job before there is one
 				ids = append(ids, ev.Job)
 			}
 		}
-		e.OnEvents(ids)
+		if len(ids) > 0 {
+			e.OnEvents(ids)
+		}
 	}
 }
 

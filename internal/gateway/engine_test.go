@@ -17,10 +17,13 @@ import (
 )
 
 // running returns a gateway of a new engine on db, and a caller.
-func running(t *testing.T, db *store.DB) (*Gateway, engine.Caller) {
+func running(t *testing.T, db *store.DB, change ...func(*Gateway)) (*Gateway, engine.Caller) {
 	t.Helper()
 	e := engine.New(db, engine.Options{})
 	g := New(e)
+	for _, f := range change {
+		f(g)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
@@ -329,8 +332,8 @@ func TestStoppingServerTellsTheOthersWhatItDidLast(t *testing.T) {
 		defer wg.Wait()
 		defer deaf()
 		wg.Go(func() {
-			if err := other.Hear(hearing, func(queues []string) {
-				for _, q := range queues {
+			if err := other.Hear(hearing, func(n engine.News) {
+				for _, q := range n.Queues {
 					heard <- q
 				}
 			}); err != nil && !errors.Is(err, context.Canceled) {

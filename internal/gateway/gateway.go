@@ -40,8 +40,10 @@ const (
 	maxWait = 20 * time.Second
 	// feedPage is how many events a feed reads at once.
 	feedPage = 500
-	// announceGap is the least time between two messages to other servers.
+	// announceGap is the least time between two messages to other servers, lookGap
+	// that between two looks of everybody because of one.
 	announceGap = 5 * time.Millisecond
+	lookGap     = 200 * time.Millisecond
 	// knownSessions bounds the memory of which session serves which queues.
 	knownSessions = 10_000
 )
@@ -61,8 +63,17 @@ type Gateway struct {
 	started  bool                       // of mu
 	sessions map[drover.SessionID]known // of mu: the queues of sessions seen here
 
-	unannounced map[string]struct{} // of mu: queues that other servers have not been told of
-	toAnnounce  chan struct{}       // holds one sign that there are such
+	name        string        // of this server among others, for the news of jobs
+	pollEvery   time.Duration // how often those who wait look without a sign
+	unannounced unannounced   // of mu
+	toAnnounce  chan struct{} // holds one sign that there is something
+	looked      time.Time     // of mu: when everybody looked last because of another server
+}
+
+// unannounced is what other servers have not been told of.
+type unannounced struct {
+	queues map[string]struct{}
+	jobs   map[drover.JobID]struct{} // at most one more than a message names
 }
 
 // callerKey says whose submits may share a transaction.
@@ -80,7 +91,8 @@ type submission struct {
 // New makes the gateway of an engine and sets the engine's hooks.
 func New(e *engine.Engine) *Gateway {
 	g := &Gateway{engine: e, serving: make(chan struct{}), stopping: make(chan struct{}), sessions: map[drover.SessionID]known{},
-		unannounced: map[string]struct{}{}, toAnnounce: make(chan struct{}, 1)}
+		name: strconv.FormatUint(rand.Uint64(), 36), pollEvery: pollEvery, toAnnounce: make(chan struct{}, 1),
+		unannounced: unannounced{queues: map[string]struct{}{}, jobs: map[drover.JobID]struct{}{}}}
 	g.submits = newBatcher(maxBatch, maxWaiting, writeLimit,
 		func(s submission) callerKey { return callerKey{s.caller.Tenant, s.caller.Actor, s.caller.System} },
 		func(submission) int { return 1 },
@@ -92,7 +104,7 @@ func New(e *engine.Engine) *Gateway {
 		func(engine.Settlement) bool { return true }, // a repeat is answered as the first was
 		g.settleBatch)
 	e.OnQueued = g.queued
-	e.OnEvents = g.Stirred
+	e.OnEvents = g.stirred
 	return g
 }
 
@@ -117,7 +129,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	wg.Go(func() { g.poll(ctx) })
 	wg.Go(func() { g.announce(ctx) })
 	var heard error
-	wg.Go(func() { heard = g.engine.Hear(ctx, g.Woken) })
+	wg.Go(func() { heard = g.engine.Hear(ctx, g.heard) })
 	<-ctx.Done()
 	close(g.stopping)
 	wg.Wait()
@@ -138,11 +150,51 @@ func (g *Gateway) queued(queues []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, q := range queues {
-		g.unannounced[q] = struct{}{}
+		g.unannounced.queues[q] = struct{}{}
 	}
+	g.announceSoon()
+}
+
+// stirred passes on which jobs have new events, as queued does of queues.
+func (g *Gateway) stirred(jobs []drover.JobID) {
+	g.Stirred(jobs)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, id := range jobs {
+		if len(g.unannounced.jobs) > engine.MaxNewsJobs {
+			break // it will be said that there are many
+		}
+		g.unannounced.jobs[id] = struct{}{}
+	}
+	g.announceSoon()
+}
+
+func (g *Gateway) announceSoon() {
 	select {
 	case g.toAnnounce <- struct{}{}:
 	default:
+	}
+}
+
+// heard takes in what servers announce. What this one says of jobs it has told
+// those who wait here already.
+func (g *Gateway) heard(n engine.News) {
+	g.Woken(n.Queues)
+	if n.From == g.name {
+		return
+	}
+	g.Stirred(n.Jobs)
+	if !n.ManyJobs {
+		return
+	}
+	g.mu.Lock()
+	soon := time.Since(g.looked) < lookGap
+	if !soon {
+		g.looked = time.Now()
+	}
+	g.mu.Unlock()
+	if !soon {
+		g.jobs.all()
 	}
 }
 
@@ -162,21 +214,22 @@ func (g *Gateway) announce(ctx context.Context) {
 	}
 }
 
-// tell tells other servers which queues have new tasks.
+// tell tells other servers what is new.
 func (g *Gateway) tell(ctx context.Context) {
 	g.mu.Lock()
-	queues := slices.Collect(maps.Keys(g.unannounced))
-	clear(g.unannounced)
+	n := engine.News{Queues: slices.Collect(maps.Keys(g.unannounced.queues)), Jobs: slices.Collect(maps.Keys(g.unannounced.jobs)), From: g.name}
+	clear(g.unannounced.queues)
+	clear(g.unannounced.jobs)
 	g.mu.Unlock()
-	if len(queues) > 0 {
-		_ = g.engine.Announce(ctx, queues) // one that is lost costs a second of waiting elsewhere
+	if len(n.Queues)+len(n.Jobs) > 0 {
+		_ = g.engine.Announce(ctx, n) // one that is lost costs a second of waiting elsewhere
 	}
 }
 
 // poll lets one acquire of every line look each second, so that no work waits
 // for a sign that was lost.
 func (g *Gateway) poll(ctx context.Context) {
-	t := time.NewTicker(pollEvery)
+	t := time.NewTicker(g.pollEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -213,7 +266,7 @@ func (g *Gateway) running() bool {
 }
 
 // Woken tells the gateway that tasks became claimable in the queues. Run hears
-// it from other servers; whoever else knows may call it too. A sign too many
+// it from other servers too; whoever else knows may call it too. A sign too many
 // costs a look, one that is missing a second.
 func (g *Gateway) Woken(queues []string) { g.queues.woken(queues, 1) }
 

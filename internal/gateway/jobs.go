@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,10 +55,18 @@ func (h *jobHub) stirred(jobs []drover.JobID) {
 	}
 }
 
-// poll returns how long to wait for a sign before looking anyway: about a
+// all tells everybody that there may be news.
+func (h *jobHub) all() {
+	h.mu.Lock()
+	jobs := slices.Collect(maps.Keys(h.waits))
+	h.mu.Unlock()
+	h.stirred(jobs)
+}
+
+// nextLook returns how long to wait for a sign before looking anyway: about a
 // second, spread so that waiters do not look in step.
-func poll() time.Duration {
-	return pollEvery - pollEvery/10 + rand.N(pollEvery/5)
+func (g *Gateway) nextLook() time.Duration {
+	return g.pollEvery - g.pollEvery/10 + rand.N(g.pollEvery/5)
 }
 
 // WaitJob waits until the job is final. When ctx ends before that, or the
@@ -80,7 +90,7 @@ func (g *Gateway) WaitJob(ctx context.Context, c engine.Caller, id drover.JobID)
 			return job, err
 		}
 		gap = min(2*gap, 250*time.Millisecond)
-		if err := g.pause(ctx, poll(), news); err != nil {
+		if err := g.pause(ctx, g.nextLook(), news); err != nil {
 			return job, err
 		}
 	}
@@ -168,7 +178,7 @@ func (f *Feed) Next(ctx context.Context, idle time.Duration) ([]drover.Event, er
 		if rest <= 0 {
 			return nil, nil
 		}
-		if err := f.g.pause(ctx, min(rest, poll()), f.news); err != nil {
+		if err := f.g.pause(ctx, min(rest, f.g.nextLook()), f.news); err != nil {
 			return nil, err
 		}
 	}
