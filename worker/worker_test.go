@@ -788,7 +788,9 @@ func TestLeasesOfAPollThatIsGivenUpAreGivenBackByARenewal(t *testing.T) {
 		w.HandleFunc("long", func(context.Context, *Task) (any, error) { time.Sleep(8 * time.Second); return nil, nil })
 		r := run1(t, w)
 		rest(time.Second)
+		p.mu.Lock()
 		before := len(p.renewals)
+		p.mu.Unlock()
 		r.stop()
 		rest(0)
 		p.mu.Lock()
@@ -798,7 +800,10 @@ func TestLeasesOfAPollThatIsGivenUpAreGivenBackByARenewal(t *testing.T) {
 		}
 		p.mu.Unlock()
 		rest(3 * time.Second)
-		if n := len(p.renewals) - before; n < 3 {
+		p.mu.Lock()
+		n := len(p.renewals) - before
+		p.mu.Unlock()
+		if n < 3 {
 			t.Errorf("in the 3 s after it there are %d renewals; a claim that was late is not given back", n)
 		}
 		r.wait(t)

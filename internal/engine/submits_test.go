@@ -129,7 +129,7 @@ func TestARepeatAfterItsTimeGetsTheFirstJob(t *testing.T) {
 		fresh := keyed
 		fresh.IdempotencyKey = "other"
 		old := named
-		old.ID[15]++
+		old.ID[7] ^= 0x55 // an id that nobody has made
 		out, err := w.Submit(t.Context(), w.c, []drover.NewJob{fresh, old, fresh})
 		if err != nil {
 			t.Fatal(err)

@@ -67,7 +67,8 @@ func (g *ghost) renewed(c *call, bad func(string, string, ...any)) {
 		if lost, keeps := slices.Contains(c.renew.answer.Lost, h), c.renew.keeps[h]; lost == keeps {
 			bad("I12", "%s lease %d is held %v; the renewal says that it is lost: %v", t, h.LeaseVersion, keeps, lost)
 		}
-		if told, stops := slices.Contains(c.renew.answer.Cancelled, h), c.renew.stops[h]; told != stops {
+		// One that this renewal itself has ended is lost, and not to be stopped.
+		if told, stops := slices.Contains(c.renew.answer.Cancelled, h), c.renew.stops[h] && c.renew.keeps[h]; told != stops {
 			bad("I18", "%s is to be cancelled: %v; its worker is told: %v", t, stops, told)
 		}
 	}
