@@ -719,6 +719,9 @@ func TestWhatClientsAtOnceAreToldFitsOneOrder(t *testing.T) {
 		}
 		figures.concurrent(kind, sum, faults)
 		t.Logf("%+v, faults %v", sum, faults.Counts())
+		if sum.Undecided > sum.Histories/50 {
+			t.Errorf("%d of %d histories were not decided: too many to say that they are right", sum.Undecided, sum.Histories)
+		}
 		if sum.Unknown == 0 {
 			t.Error("no client was left without an answer: the test tests less than it says")
 		}
@@ -862,7 +865,8 @@ func (h *history) check(t *testing.T, sum *rounds, kind string, seed uint64) {
 		switch porcupine.CheckOperationsTimeout(m, ops, 30*time.Second) {
 		case porcupine.Ok:
 		case porcupine.Unknown:
-			t.Errorf("%s, seed %d: no verdict on %s after 30 s", kind, seed, what)
+			sum.Undecided++
+			t.Logf("%s, seed %d: no verdict on %s after 30 s", kind, seed, what)
 		default:
 			sum.Illegal++
 			slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })

@@ -47,6 +47,9 @@ type rounds struct {
 	Unknown    int64 `json:"unknown"`
 	Histories  int64 `json:"histories"`
 	Illegal    int64 `json:"illegal"`
+	// Undecided are histories for which no order was found nor ruled out in time:
+	// the search is exponential in what was lost.
+	Undecided int64 `json:"undecided"`
 }
 
 // goOn says whether a part of the suite goes on: for its time, and, up to a
