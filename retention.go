@@ -21,6 +21,7 @@ func (r Retention) Of(s Status) Duration {
 		return r.Succeeded
 	case Cancelled:
 		return r.Cancelled
+	default: // Failed; jobs end in no other way
+		return r.Failed
 	}
-	return r.Failed
 }

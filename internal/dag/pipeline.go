@@ -507,8 +507,9 @@ func (v *value) shown() string {
 		return strconv.Quote(clip(v.text, 40))
 	case number, boolean:
 		return clip(v.text, 40)
+	default:
+		return v.kind.String()
 	}
-	return v.kind.String()
 }
 
 // or returns s with what it leaves open taken from d.

@@ -149,6 +149,7 @@ func RetryOn(key string) string {
 		return fmt.Sprintf("a failure that is %s is never tried again; %s", key, classes)
 	case drover.ClassSnoozed, drover.ClassLeaseLost:
 		return fmt.Sprintf("%s uses up no attempt and has no rule; %s", key, classes)
+	default: // a type, or a mistake
 	}
 	for _, c := range retryClasses {
 		if distance(key, c, 3) < 3 {

@@ -195,6 +195,8 @@ func (v *value) find(tokens []string, at *path) (*value, *path) {
 				return v, at
 			}
 			v, at = v.items[i], at.at(i)
+		default:
+			return v, at
 		}
 	}
 	return v, at

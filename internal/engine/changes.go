@@ -215,6 +215,7 @@ func count(ok, failed, cancelled, skipped *int32, s drover.Status) {
 		*cancelled++
 	case drover.Skipped:
 		*skipped++
+	default: // one that is not final counts as open
 	}
 }
 
@@ -224,8 +225,9 @@ func jobEndEvent(s drover.Status) drover.EventType {
 		return drover.JobFailed
 	case drover.Cancelled:
 		return drover.JobCancelled
+	default: // lifecycle.JobStatus gives no other
+		return drover.JobSucceeded
 	}
-	return drover.JobSucceeded
 }
 
 // rowsAtOnce bounds the rows of one statement.

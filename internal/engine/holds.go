@@ -39,8 +39,9 @@ func causeText(cause store.Cause) string {
 		return "one of its tasks failed"
 	case store.CauseExpired:
 		return "its expires_at passed"
+	default: // store.CauseUser
+		return "it was cancelled"
 	}
-	return "it was cancelled"
 }
 
 // Pause keeps tasks of a job from starting; what runs goes on. Pausing a paused

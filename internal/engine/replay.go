@@ -505,6 +505,7 @@ func uncount(j *store.JobLive, s drover.Status) {
 		j.Cancelled--
 	case drover.Skipped:
 		j.Skipped--
+	default: // one that is not final counts as open
 	}
 }
 

@@ -154,8 +154,10 @@ func (t *Task) reason() Reason {
 		if t.Lane == HeldLane {
 			return WaitPaused
 		}
+		return WaitHandoff
+	default: // DISPATCH_PENDING, QUEUED; a final task spends no time
+		return WaitHandoff
 	}
-	return WaitHandoff
 }
 
 // HeldLane is the lane READY tasks of a paused job stand in, where nobody scans.

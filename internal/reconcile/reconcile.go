@@ -216,6 +216,7 @@ func (m *Mend) count(s drover.Status) {
 		m.Cancelled++
 	case drover.Skipped:
 		m.Skipped++
+	default: // one that is not final counts as open
 	}
 }
 

@@ -69,7 +69,7 @@ type Driver interface {
 // ErrUnknown says that a transaction may or may not have been committed.
 var ErrUnknown = errors.New("the commit's answer was lost; the outcome is unknown")
 
-// ErrRetry, returned by the function of Write, runs it again in a new transaction.
+// ErrRetry returned by the function of Write runs it again in a new transaction.
 var ErrRetry = errors.New("the rows changed since they were read")
 
 // ErrLocked says that a lock was not to be had in time.
