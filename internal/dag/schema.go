@@ -82,6 +82,10 @@ func (c *compiler) schema(v *value, at *path) *schema {
 		c.at(v, at, "the schema refers to itself so often that a check would visit more than %d subschemas; simplify it", schemaCost)
 		return nil
 	}
+	if explodes(s.compiled) {
+		c.at(v, at, "the schema refers to itself in several branches for the same part of the input, so that a check would take twice as long for each level of it; let one branch refer to it")
+		return nil
+	}
 	props := v.get("properties")
 	if props == nil || props.kind != object {
 		return s
