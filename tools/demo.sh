@@ -106,96 +106,101 @@ start() {
 	[[ ! $held ]] || finish "$held"
 }
 
-if [[ ! -e $video ]]; then
-	say "Making a clip of 22 s with motion, cuts, sound, a black, a blurred and a repeated piece: $state/clip.mp4"
-	tools/demo-clip.sh "$video"
-fi
-
-addr=${ADDR:-127.0.0.1:8420}
-if [[ ! ${ADDR-} ]] && taken "$addr"; then
-	say "Something listens at $addr, perhaps a Drover of yours; this one takes a free port."
-	addr=127.0.0.1:0
-fi
-show bin/drover dev --state "$state" --addr "$addr" --workdir "$example"
-before=$(wc -c 2>/dev/null <"$log" || echo 0)
-start server "$log" bin/drover dev --state "$state" --addr "$addr" --workdir "$example"
-until alive; do
-	kill -0 "$server" 2>/dev/null || {
-		server=
-		tail -c +$((before + 1)) "$log" | tail -n 5 >&2
-		fail "Drover did not start; its log is $log. Is $addr taken? Then: ADDR=127.0.0.1:8430 make demo"
-	}
-	sleep 0.05
-done
-say "  ready at $(url), log in $log"
-
-show bin/dataset-worker -state "$state"
-start worker "$state/worker.log" bin/dataset-worker -state "$state"
-say "  log in $state/worker.log"
-
-show bin/drover pipeline apply "$example/pipeline.yaml" --state "$state"
-cli pipeline apply "$example/pipeline.yaml" | sed 's/^/  /'
-
-# The same video through the same steps is the same job, unless that one failed.
-base=demo-$({ cat "$video" && printf '%s' "$video" && cat "$example/pipeline.yaml" "$example"/steps/*.sh; } | digest)
-input=$(printf '{"object_uri": "%s"}' "$(printf '%s' "$video" | sed 's/[\\"]/\\&/g')")
-key=$base
-for ((n = 2; ; n++)); do
-	show bin/drover job submit --pipeline dataset-ingestion --input "'$input'" --idempotency-key "$key" --state "$state"
-	answer=$(cli job submit --pipeline dataset-ingestion --input "$input" --idempotency-key "$key" -o json)
-	job=$(grep -o 'job_[0-9A-Z]\{26\}' <<<"$answer" | sed -n 1p)
-	[[ $job ]] || fail "no job id in the answer: $answer"
-	if ! grep -q '"replayed": *true' <<<"$answer"; then
-		say "  $job"
-		break
+# All that follows is read before any of it runs: a signal that comes while bash
+# reads a $( ) makes it misread the trap (bash 5.2).
+main() {
+	if [[ ! -e $video ]]; then
+		say "Making a clip of 22 s with motion, cuts, sound, a black, a blurred and a repeated piece: $state/clip.mp4"
+		tools/demo-clip.sh "$video"
 	fi
-	ended=0
-	cli job wait "$job" --timeout 0 >/dev/null 2>&1 || ended=$?
-	if [[ $ended -ne 6 && $ended -ne 7 ]]; then # neither FAILED nor CANCELLED
-		say "  $job: this video has been submitted before, so this is the same job. FRESH=1 make demo starts anew."
-		break
-	fi
-	say "  $job: this video has been submitted before, and that job did not succeed. So it is submitted anew."
-	key=$base-$n
-done
 
-show bin/drover job watch "$job" --state "$state"
-start watch "" bin/drover job watch "$job" --state "$state"
-while kill -0 "$watch" 2>/dev/null; do
-	if ! kill -0 "$server" 2>/dev/null; then
-		server=
-		fail "Drover has stopped in the middle; its log is $log. \"make demo\" goes on where it left off."
+	addr=${ADDR:-127.0.0.1:8420}
+	if [[ ! ${ADDR-} ]] && taken "$addr"; then
+		say "Something listens at $addr, perhaps a Drover of yours; this one takes a free port."
+		addr=127.0.0.1:0
 	fi
-	if ! kill -0 "$worker" 2>/dev/null; then
-		worker=
-		fail "the worker has stopped in the middle; its log is $state/worker.log. \"make demo\" goes on where it left off."
+	show bin/drover dev --state "$state" --addr "$addr" --workdir "$example"
+	before=$(wc -c 2>/dev/null <"$log" || echo 0)
+	start server "$log" bin/drover dev --state "$state" --addr "$addr" --workdir "$example"
+	until alive; do
+		kill -0 "$server" 2>/dev/null || {
+			server=
+			tail -c +$((before + 1)) "$log" | tail -n 5 >&2
+			fail "Drover did not start; its log is $log. Is $addr taken? Then: ADDR=127.0.0.1:8430 make demo"
+		}
+		sleep 0.05
+	done
+	say "  ready at $(url), log in $log"
+
+	show bin/dataset-worker -state "$state"
+	start worker "$state/worker.log" bin/dataset-worker -state "$state"
+	say "  log in $state/worker.log"
+
+	show bin/drover pipeline apply "$example/pipeline.yaml" --state "$state"
+	cli pipeline apply "$example/pipeline.yaml" | sed 's/^/  /'
+
+	# The same video through the same steps is the same job, unless that one failed.
+	base=demo-$({ cat "$video" && printf '%s' "$video" && cat "$example/pipeline.yaml" "$example"/steps/*.sh; } | digest)
+	input=$(printf '{"object_uri": "%s"}' "$(printf '%s' "$video" | sed 's/[\\"]/\\&/g')")
+	key=$base
+	for ((n = 2; ; n++)); do
+		show bin/drover job submit --pipeline dataset-ingestion --input "'$input'" --idempotency-key "$key" --state "$state"
+		answer=$(cli job submit --pipeline dataset-ingestion --input "$input" --idempotency-key "$key" -o json)
+		job=$(grep -o 'job_[0-9A-Z]\{26\}' <<<"$answer" | sed -n 1p)
+		[[ $job ]] || fail "no job id in the answer: $answer"
+		if ! grep -q '"replayed": *true' <<<"$answer"; then
+			say "  $job"
+			break
+		fi
+		ended=0
+		cli job wait "$job" --timeout 0 >/dev/null 2>&1 || ended=$?
+		if [[ $ended -ne 6 && $ended -ne 7 ]]; then # neither FAILED nor CANCELLED
+			say "  $job: this video has been submitted before, so this is the same job. FRESH=1 make demo starts anew."
+			break
+		fi
+		say "  $job: this video has been submitted before, and that job did not succeed. So it is submitted anew."
+		key=$base-$n
+	done
+
+	show bin/drover job watch "$job" --state "$state"
+	start watch "" bin/drover job watch "$job" --state "$state"
+	while kill -0 "$watch" 2>/dev/null; do
+		if ! kill -0 "$server" 2>/dev/null; then
+			server=
+			fail "Drover has stopped in the middle; its log is $log. \"make demo\" goes on where it left off."
+		fi
+		if ! kill -0 "$worker" 2>/dev/null; then
+			worker=
+			fail "the worker has stopped in the middle; its log is $state/worker.log. \"make demo\" goes on where it left off."
+		fi
+		sleep 0.1
+	done
+	status=0
+	wait "$watch" || status=$?
+	watch=
+
+	if [[ $status -ne 0 ]]; then
+		cli job logs "$job" >"$state/$job.log" 2>/dev/null || true
+		{
+			say
+			[[ ! -s $state/$job.log ]] || say "What the job's tasks wrote is in $state/$job.log."
+			say "Drover's own log is $log, the worker's $state/worker.log. When the cause is mended, run \"make demo\" again: a failed"
+			say "job is not taken for the new one. To look at its tasks (or replay the failed one) first start its Drover and worker:"
+			say "  bin/drover dev --state $state --workdir $example      # and, in another terminal:"
+			say "  bin/dataset-worker -state $state &"
+			say "  bin/drover task list $job --state $state"
+		} >&2
+		exit "$status"
 	fi
-	sleep 0.1
-done
-status=0
-wait "$watch" || status=$?
-watch=
 
-if [[ $status -ne 0 ]]; then
-	cli job logs "$job" >"$state/$job.log" 2>/dev/null || true
-	{
-		say
-		[[ ! -s $state/$job.log ]] || say "What the job's tasks wrote is in $state/$job.log."
-		say "Drover's own log is $log, the worker's $state/worker.log. When the cause is mended, run \"make demo\" again: a failed"
-		say "job is not taken for the new one. To look at its tasks (or replay the failed one) first start its Drover and worker:"
-		say "  bin/drover dev --state $state --workdir $example      # and, in another terminal:"
-		say "  bin/dataset-worker -state $state &"
-		say "  bin/drover task list $job --state $state"
-	} >&2
-	exit "$status"
-fi
-
-show bin/drover artifact list --job "$job" --kind dataset-manifest -o name --state "$state"
-artifact=$(cli artifact list --job "$job" --kind dataset-manifest -o name)
-[[ $artifact == art_* ]] || fail "job $job has no artifact of kind dataset-manifest"
-say "  $artifact"
-show bin/drover artifact get "$artifact" --to "$state/manifest.json" --state "$state"
-cli artifact get "$artifact" --to "$state/manifest.json"
-say
-say "Counted: $(sed -n '/^ "counts": {/,/}/p' "$state/manifest.json" | sed -n 's/^  "\([a-z]*\)": \([0-9]*\),*$/\1 \2/p' | paste -s -d , | sed 's/,/, /g')"
-say "Dataset manifest: $PWD/$state/manifest.json"
+	show bin/drover artifact list --job "$job" --kind dataset-manifest -o name --state "$state"
+	artifact=$(cli artifact list --job "$job" --kind dataset-manifest -o name)
+	[[ $artifact == art_* ]] || fail "job $job has no artifact of kind dataset-manifest"
+	say "  $artifact"
+	show bin/drover artifact get "$artifact" --to "$state/manifest.json" --state "$state"
+	cli artifact get "$artifact" --to "$state/manifest.json"
+	say
+	say "Counted: $(sed -n '/^ "counts": {/,/}/p' "$state/manifest.json" | sed -n 's/^  "\([a-z]*\)": \([0-9]*\),*$/\1 \2/p' | paste -s -d , | sed 's/,/, /g')"
+	say "Dataset manifest: $PWD/$state/manifest.json"
+}
+main
