@@ -191,7 +191,9 @@ func (w *world) arm(f *fault) {
 	case WorkerPause:
 		if k := w.workers[f.target]; k.alive {
 			w.strike(f, nil, fmt.Sprintf("worker %d stands still with %d tasks for %v", k.n, len(k.runs), f.for_))
-			k.paused = w.clock.Add(f.for_)
+			if until := w.clock.Add(f.for_); until.After(k.paused) { // one that stands still already is not woken by it
+				k.paused = until
+			}
 		}
 	case ServerCrash, ServerStall, ErrorBefore, UnknownCommit, Serialization:
 		w.servers[f.target].armed = append(w.servers[f.target].armed, f)
