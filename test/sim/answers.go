@@ -261,6 +261,9 @@ func (g *ghost) enters(k *worker, r *attempt, t *gtask) {
 			continue
 		}
 		for _, x := range o.runs {
+			if d := x.lease.Timeout.Std(); d > 0 && g.w.clock.Sub(x.begun) > d {
+				continue // its timeout has stopped the handler, whether or not the worker knows that the server did the same
+			}
 			if x != r && x.lease.TaskID == t.id && x.lease.Generation == r.lease.Generation && !x.over && x.session == o.session {
 				g.w.violate("I40", "worker %d is given %s lease %d while worker %d runs it under lease %d and its session %d lives on by its clock", k.n, t, r.lease.LeaseVersion, o.n, x.lease.LeaseVersion, o.session)
 			}

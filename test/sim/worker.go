@@ -45,6 +45,7 @@ type attempt struct {
 	session   drover.SessionID
 	cancelled bool
 	over      bool
+	begun     time.Time // when its worker got the lease
 }
 
 // report is an outcome on its way.
@@ -349,7 +350,7 @@ func (k *worker) took(a *drover.Acquire, leases []drover.Lease) {
 	k.asking = false
 	k.acquired = a.Number // of a lost answer too
 	for _, l := range leases {
-		r := &attempt{lease: l, session: a.Session}
+		r := &attempt{begun: k.w.clock, lease: l, session: a.Session}
 		if k.closing {
 			k.put(r, drover.Outcome{Status: drover.OutcomeReleased})
 			continue
