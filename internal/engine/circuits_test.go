@@ -192,7 +192,7 @@ func TestOneOfManyGetsTheProbe(t *testing.T) {
 				hands = append(hands, w.hand(e))
 			}
 			got := make([][]drover.Lease, len(hands))
-			if err := atOnce(len(hands), func(i int) (err error) {
+			if err := together(len(hands), func(i int) (err error) {
 				got[i], err = hands[i].acquire(10)
 				return err
 			}); err != nil {

@@ -664,7 +664,7 @@ func TestTwoServersReplayEachOnce(t *testing.T) {
 		}
 		servers := []*engine.Engine{w.server(), w.server(), w.server()}
 		var byHand [2]int
-		err = atOnce(5, func(i int) error {
+		err = together(5, func(i int) error {
 			ctx := context.Background()
 			switch i {
 			case 3, 4: // by hand, the same ones twice

@@ -251,7 +251,7 @@ func TestNothingDivergesWhileWorkGoesOn(t *testing.T) {
 		ids := append(w.submitCopies(w.scaled(30, 8), drover.NewJob{Pipeline: "g"}), w.submitCopies(w.scaled(60, 15), drover.NewJob{Kind: "k"})...)
 		var over atomic.Bool
 		looked := 0
-		err := atOnce(4, func(i int) error {
+		err := together(4, func(i int) error {
 			ctx := context.Background()
 			if i == 0 {
 				for !over.Load() {

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -28,22 +27,6 @@ func (w *world) scaled(postgres, sqlite int) int {
 		n = max(n/3, 2)
 	}
 	return n
-}
-
-// atOnce runs f n times at once and returns the first error.
-func atOnce(n int, f func(i int) error) error {
-	var wg sync.WaitGroup
-	errs := make([]error, n)
-	start := make(chan struct{})
-	for i := range n {
-		wg.Go(func() {
-			<-start
-			errs[i] = f(i)
-		})
-	}
-	close(start)
-	wg.Wait()
-	return errors.Join(errs...)
 }
 
 // server is another server process: an engine with caches of its own.
@@ -151,7 +134,7 @@ func TestSeveralServersReleaseAJoinOnce(t *testing.T) {
 		for i := range h { // the leases are of one session
 			h[i].session = w.session
 		}
-		err := atOnce(3, func(i int) error {
+		err := together(3, func(i int) error {
 			return h[i].all(l[[]string{"a", "b", "c"}[i]], func(l drover.Lease) drover.Outcome { return ok(l, "1") })
 		})
 		if err != nil {
@@ -213,7 +196,7 @@ tasks:
 			h.session = w.session
 			hands = append(hands, h)
 		}
-		err := atOnce(4, func(i int) error {
+		err := together(4, func(i int) error {
 			if i == 3 { // one that pauses and resumes, which raises the graph's version too
 				for k := range w.scaled(40, 5) {
 					id := l["list"][k%len(l["list"])].JobID
@@ -251,7 +234,7 @@ tasks:
 func (w *world) drive(hands []*hand, handle func(l drover.Lease) drover.Outcome) error {
 	for round := 0; ; round++ {
 		var n atomic.Int64
-		err := atOnce(len(hands), func(i int) error {
+		err := together(len(hands), func(i int) error {
 			for {
 				l, err := hands[i].acquire(7)
 				if err != nil || len(l) == 0 {
@@ -292,7 +275,7 @@ func TestOneOfSettleCancelAndReapWins(t *testing.T) {
 			accepted := map[drover.TaskID]bool{}
 			var cancelled sync.Map
 			others := []*engine.Engine{w.server(), w.server(), w.server()}
-			err := atOnce(4, func(i int) error {
+			err := together(4, func(i int) error {
 				ctx := context.Background()
 				switch i {
 				case 0:
@@ -405,7 +388,7 @@ func TestNothingOfAHeldJobIsClaimed(t *testing.T) {
 			h.session = w.session
 			hands = append(hands, h)
 		}
-		err = atOnce(5, func(i int) error {
+		err = together(5, func(i int) error {
 			if i == 4 {
 				defer over.Store(true)
 				for k, id := range ids {
@@ -475,7 +458,7 @@ func TestOneReplayRequestAtOnceIsCarriedOutOnce(t *testing.T) {
 		l := w.acquire(1)
 		w.settle(ok(l[0], "1"))
 		servers := []*engine.Engine{w.server(), w.server(), w.server()}
-		err := atOnce(3, func(k int) error {
+		err := together(3, func(k int) error {
 			_, err := servers[k].Replay(context.Background(), w.c, l[0].TaskID, engine.ReplayRequest{Request: engine.Request{ID: "one"}})
 			return err
 		})
@@ -613,7 +596,7 @@ tasks:
 				}
 			}
 		})
-		err := atOnce(6, storm)
+		err := together(6, storm)
 		looked.Wait()
 		close(over)
 		auditing.Wait()
