@@ -122,6 +122,22 @@ func letterOf(tenant int32, t lifecycle.Task, at lifecycle.Instant, pipeline, no
 		ErrorClass:  f.Class, ErrorType: typ, Message: cutAt(message, maxLetterMessage), Attempt: t.Attempt, Losses: t.Losses, Session: t.Session, At: at, State: store.LetterOpen}
 }
 
+// placeOf finds the place of a mark. Times are told to the millisecond and kept to
+// the microsecond: many dead letters of one settle share both, so the mark's own
+// row says when it was. Where that has left, the millisecond is looked at again
+// rather than passed over.
+func placeOf(ctx context.Context, tx store.Tx, m LetterMark) (store.LetterPlace, error) {
+	at := store.LetterPlace{At: lifecycle.At(m.At).Add(time.Millisecond - time.Microsecond), LetterKey: store.LetterKey{Task: m.Task, Generation: int32(m.Generation)}}
+	var rows []store.LetterRow
+	err := tx.Pipe(ctx, store.LettersOfTasks([]drover.TaskID{m.Task}, &rows))
+	for _, r := range rows {
+		if r.LetterKey == at.LetterKey {
+			at.At = r.At
+		}
+	}
+	return at, err
+}
+
 // Letters returns dead letters, newest first.
 func (e *Engine) Letters(ctx context.Context, c Caller, q LetterQuery) (out []drover.Letter, err error) {
 	err = e.db.Read(ctx, func(tx store.Tx) error {
@@ -131,7 +147,9 @@ func (e *Engine) Letters(ctx context.Context, c Caller, q LetterQuery) (out []dr
 		}
 		before := store.LastLetter
 		if !q.After.Task.IsZero() {
-			before = store.LetterPlace{At: lifecycle.At(q.After.At), LetterKey: store.LetterKey{Task: q.After.Task, Generation: int32(q.After.Generation)}}
+			if before, err = placeOf(ctx, tx, q.After); err != nil {
+				return err
+			}
 		}
 		n := pageSize(q.Limit)
 		var rows []store.LetterRow

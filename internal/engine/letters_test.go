@@ -954,3 +954,40 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// TestPagesOfDeadLettersMissNone: those of one settle ended at the same microsecond,
+// which is told to the millisecond; a page that ends among them goes on with the rest.
+func TestPagesOfDeadLettersMissNone(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		const n = 11
+		for range 3 { // at three moments, not all of a whole millisecond
+			w.submitMany(n, drover.NewJob{Kind: "a"})
+			var out []drover.Outcome
+			for _, l := range w.acquire(n) {
+				out = append(out, failed(l, drover.ClassPermanent, "no"))
+			}
+			w.settle(out...)
+			w.clock.add += 7 * time.Microsecond
+		}
+		seen := map[drover.TaskID]bool{}
+		for q := (engine.LetterQuery{Limit: 2}); ; {
+			page, err := w.Letters(t.Context(), w.c, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range page {
+				if seen[l.TaskID] {
+					t.Errorf("%s is on two pages", l.TaskID)
+				}
+				seen[l.TaskID] = true
+				q.After = engine.LetterMark{At: l.FinishedAt, Task: l.TaskID, Generation: l.Generation}
+			}
+			if len(page) < 2 {
+				break
+			}
+		}
+		if len(seen) != 3*n {
+			t.Errorf("the pages have %d of %d", len(seen), 3*n)
+		}
+	})
+}
