@@ -9,9 +9,11 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/drover-dev/drover/internal/dag"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md anew from the commands")
+var update = flag.Bool("update", false, "write docs/cli.md and docs/pipeline.schema.json anew from the code")
 
 func TestDocsOfTheCommandLine(t *testing.T) {
 	const path = "../../docs/cli.md"
@@ -28,6 +30,23 @@ func TestDocsOfTheCommandLine(t *testing.T) {
 	}
 	if got != string(want) {
 		t.Errorf("%s is not what the commands say; run: make docs", path)
+	}
+}
+
+func TestDocsHaveTheSchemaOfDefinitions(t *testing.T) {
+	const path = "../../docs/pipeline.schema.json"
+	if *update {
+		if err := os.WriteFile(path, dag.EditorSchema(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(dag.EditorSchema()) != string(want) {
+		t.Errorf("%s is not what the reader knows; run: make docs", path)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 func (a *app) pipelineCommand() *cobra.Command {
 	return a.noun("pipeline", "Register pipelines and look at them", true,
-		a.pipelineApply(), a.pipelineList(), a.pipelineGet(), a.pipelineLint())
+		a.pipelineApply(), a.pipelineList(), a.pipelineGet(), a.pipelineLint(), a.pipelineSchema())
 }
 
 var pipelineColumns = columns[drover.Pipeline]{
@@ -149,6 +149,24 @@ func (a *app) pipelineGet() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&source, "source", false, "print the text that was registered, and nothing else")
 	return cmd
+}
+
+func (a *app) pipelineSchema() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of definitions, for editors",
+		Long: `Print the JSON Schema (draft 2020-12) of definitions: what an editor completes, explains and underlines. It has every
+key that this version knows. What only the whole definition shows, such as a ring or an unknown task, is found by lint.`,
+		Example: `  drover pipeline schema > pipeline.schema.json`,
+		Args:    args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			if a.curl {
+				return usagef("--curl: schema asks no server")
+			}
+			_, err := a.out.Write(dag.EditorSchema())
+			return err
+		},
+	}
 }
 
 func (a *app) pipelineLint() *cobra.Command {

@@ -125,27 +125,17 @@ func (p *Pipeline) Hash() [32]byte { return sha256.Sum256(p.Canonical()) }
 // reader reads a definition out of a value and puts what it reads into one form.
 type reader struct{ *problems }
 
-var (
-	topKeys      = []string{"pipeline", "description", "input", "defaults", "tasks", "on_failure"}
-	defaultsKeys = []string{"queue", "class", "timeout", "schedule_to_close", "heartbeat", "circuit", "retry"}
-	taskKeys     = []string{"run", "needs", "for_each", "with", "queue", "class", "timeout", "schedule_to_close", "heartbeat", "circuit", "retry", "artifact", "description"}
-	retryKeys    = []string{"max_attempts", "backoff", "on"}
-	ruleKeys     = []string{"max_attempts", "backoff"}
-	backoffKeys  = []string{"initial", "factor", "max", "jitter"}
-	artifactKeys = []string{"kind"}
-)
-
 // mapping reports whether v is a mapping, and complains about keys it cannot have.
-func (r reader) mapping(v *value, at *path, what string, keys []string) bool {
+func (r reader) mapping(v *value, at *path, what string, g *group) bool {
 	if v.kind != object {
-		r.at(v, at, "%s is a mapping with the keys %s; this is %s", what, quoted(keys), v.kind)
+		r.at(v, at, "%s is a mapping with the keys %s; this is %s", what, quoted(g.names()), v.kind)
 		return false
 	}
 	for _, k := range v.keys {
-		if !slices.Contains(keys, k.name) {
-			hint := r.hint(k.name, slices.Values(keys))
+		if !g.has(k.name) {
+			hint := r.hint(k.name, slices.Values(g.names()))
 			if hint == "" {
-				hint = "; the keys are " + strings.Join(keys, ", ")
+				hint = "; the keys are " + strings.Join(g.names(), ", ")
 			}
 			r.add(k.line, k.col, at.member(k.name), "%s has no key %q%s", what, clip(k.name, 60), hint)
 		}
@@ -264,7 +254,7 @@ func (r reader) tasks(p *Pipeline, v *value, at *path) {
 					at = at.up.member(name)
 				}
 			}
-			p.tasks = append(p.tasks, r.task(name, t, at, append([]string{"name"}, taskKeys...)))
+			p.tasks = append(p.tasks, r.task(name, t, at, listedKeys))
 		}
 	default:
 		r.at(v, at, "tasks is a mapping from a task's name to what it does; this is %s", v.kind)
@@ -275,7 +265,7 @@ func (r reader) tasks(p *Pipeline, v *value, at *path) {
 	}
 }
 
-func (r reader) task(name string, v *value, at *path, keys []string) task {
+func (r reader) task(name string, v *value, at *path, keys *group) task {
 	t := task{name: name, v: v, at: at}
 	if v.kind == null {
 		r.at(v, at, "the task is empty; it needs at least `run`, as in `%s: {run: exec}`", clip(name, 80))

@@ -1,0 +1,175 @@
+package dag
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+)
+
+// field is a key of a mapping in a definition: the reader takes it, and the
+// schema for editors shows it.
+type field struct {
+	name string
+	doc  string // what an editor tells of it
+	form string // JSON Schema of its value, which may refer to another group or to forms
+}
+
+// group is a kind of mapping in a definition, with all the keys it can have.
+type group struct {
+	name     string // under $defs in the schema
+	required []string
+	fields   []field
+}
+
+// groups are all of them: the reader knows no key that is not here.
+var groups []*group
+
+func newGroup(name string, required []string, fields ...field) *group {
+	g := &group{name, required, fields}
+	groups = append(groups, g)
+	return g
+}
+
+// names returns the keys in their order.
+func (g *group) names() []string {
+	out := make([]string, len(g.fields))
+	for i, f := range g.fields {
+		out[i] = f.name
+	}
+	return out
+}
+
+func (g *group) has(name string) bool {
+	return slices.ContainsFunc(g.fields, func(f field) bool { return f.name == name })
+}
+
+// ref is the form of a value that is a mapping of a group, or one of the forms.
+func ref(name string) string { return `{"$ref":"#/$defs/` + name + `"}` }
+
+// forms are what values of several keys look like.
+var forms = []field{
+	{"name", "1 to 63 lower-case letters, digits, _ and -, beginning with a letter.", `{"type":"string","pattern":"^[a-z][a-z0-9_-]{0,62}$"}`},
+	{"handler", "1 to 127 letters, digits, and any of _ . : / -, beginning with a letter.", `{"type":"string","pattern":"^[A-Za-z][A-Za-z0-9_.:/-]{0,126}$"}`},
+	{"duration", "A time with its unit: 90s, 10m, 1h30m, 500ms.", `{"type":"string","pattern":"^\\+?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(h|m|s|ms|us|µs|μs|ns)(([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(h|m|s|ms|us|µs|μs|ns))*$"}`},
+	{"class", "A priority: interactive, urgent, normal, batch, or a number from 1 (first) to 99 (last).", `{"anyOf":[{"enum":["interactive","urgent","normal","batch"]},{"type":"integer","minimum":1,"maximum":99},{"type":"string","pattern":"^[1-9][0-9]?$"}]}`},
+	{"attempts", "1 to 1000, the first attempt included; 1 means no retry.", `{"type":"integer","minimum":1,"maximum":1000}`},
+	{"text", "Text for people.", `{"type":"string"}`},
+}
+
+// preset are the keys that defaults and a task have in common.
+var presetFields = []field{
+	{"queue", "The queue that the task waits in; `default` if nobody says.", ref("name")},
+	{"class", "The task's priority class; the job's if nobody says.", ref("class")},
+	{"timeout", "How long one attempt may take; 1 hour if nobody says.", ref("duration")},
+	{"schedule_to_close", "How long all attempts and the waits between them may take, from when the task can first run.", ref("duration")},
+	{"heartbeat", "How long an attempt may be silent, from 1s; its handler must send heartbeats.", ref("duration")},
+	{"circuit", "What the task uses and others too, such as payment-api: while that circuit is open none of its tasks starts.", ref("name")},
+	{"retry", "How often and when a failed attempt is tried again.", ref("retry")},
+}
+
+// The groups, each named after its place in a definition.
+var (
+	topKeys = newGroup("definition", []string{"pipeline", "tasks"},
+		field{"pipeline", "The pipeline's name.", ref("name")},
+		field{"description", "Text for people.", ref("text")},
+		field{"input", "A JSON Schema for the job's input; without it any input is accepted.",
+			`{"type":"object","if":{"required":["$schema"]},"else":{"$ref":"https://json-schema.org/draft/2020-12/schema"}}`},
+		field{"defaults", "What holds for tasks that do not say otherwise.", ref("defaults")},
+		field{"tasks", "From each task's name to the task; in JSON also a list of tasks, each with its name.",
+			`{"anyOf":[{"type":"object","minProperties":1,"propertyNames":{"pattern":"^[a-z][a-z0-9_-]{0,62}$"},"additionalProperties":{"$ref":"#/$defs/task"}},{"type":"array","minItems":1,"items":{"$ref":"#/$defs/listed_task"}}]}`},
+		field{"on_failure", "What happens to the other tasks when one fails for good.", `{"enum":["fail_fast"]}`},
+	)
+	defaultsKeys = newGroup("defaults", nil, presetFields...)
+	taskFields   = slices.Concat([]field{
+		{"run", "The handler: exec, http, or one that a worker of yours has.", ref("handler")},
+		{"needs", "Tasks that must end well first.", `{"anyOf":[{"$ref":"#/$defs/name"},{"type":"array","items":{"$ref":"#/$defs/name"},"uniqueItems":true}]}`},
+		{"for_each", "Makes the task a map: a list, an expression for one (\"${{ tasks.NAME.output.LIST }}\"), or the name of a map to go over element by element.",
+			`{"anyOf":[{"type":"array"},{"$ref":"#/$defs/name"},{"type":"string","pattern":"\\$\\{\\{"}]}`},
+		{"with", "The task's input: any value, with ${{ expressions }} in it; without it, the item of a map, otherwise the job's input.", `{"not":{"type":"null"}}`},
+	}, presetFields, []field{
+		{"artifact", "The artifact that the task makes.", ref("artifact")},
+		{"description", "Text for people.", ref("text")},
+	})
+	taskKeys    = newGroup("task", []string{"run"}, taskFields...)
+	listedKeys  = newGroup("listed_task", []string{"name", "run"}, append([]field{{"name", "The task's name.", ref("name")}}, taskFields...)...)
+	retryKeys   = newGroup("retry", nil, append(slices.Clip(ruleFields), field{"on", "What differs for failures of one kind: from a class (retryable, throttled, timeout, panic) or an error's type (exit_75, http_503) to a rule.", `{"type":"object","maxProperties":32,"additionalProperties":{"$ref":"#/$defs/rule"}}`})...)
+	ruleKeys    = newGroup("rule", nil, ruleFields...)
+	backoffKeys = newGroup("backoff", nil,
+		field{"initial", "The ceiling of the first delay; 1s if nobody says.", ref("duration")},
+		field{"factor", "What the ceiling grows by after each attempt; 2 if nobody says.", `{"type":"number","minimum":1,"maximum":1000}`},
+		field{"max", "The highest ceiling; 1m if nobody says, or initial if that is longer.", ref("duration")},
+		field{"jitter", "A delay is drawn evenly from zero to its ceiling.", `{"enum":["full"]}`},
+	)
+	artifactKeys = newGroup("artifact", []string{"kind"},
+		field{"kind", "What it is for, such as dataset-manifest.", ref("name")},
+	)
+)
+
+// ruleFields are the keys that a retry and its rules have in common.
+var ruleFields = []field{
+	{"max_attempts", "1 to 1000, the first attempt included; 1 means no retry. 4 if nobody says.", ref("attempts")},
+	{"backoff", "How long to wait before the next attempt.", ref("backoff")},
+}
+
+// SchemaURL names the published schema of definitions.
+const SchemaURL = "https://raw.githubusercontent.com/drover-dev/drover/main/docs/pipeline.schema.json"
+
+// EditorSchema returns the JSON Schema (draft 2020-12) of a definition, made of
+// the keys that the reader knows: what editors complete and underline. What only
+// the whole definition shows, such as a ring, is beyond it.
+func EditorSchema() []byte {
+	var b bytes.Buffer
+	quote := func(s string) {
+		q, _ := json.Marshal(s) // text always encodes
+		b.Write(bytes.ReplaceAll(bytes.ReplaceAll(bytes.ReplaceAll(q, []byte(`\u003c`), []byte("<")), []byte(`\u003e`), []byte(">")), []byte(`\u0026`), []byte("&")))
+	}
+	b.WriteString(`{"$schema":"https://json-schema.org/draft/2020-12/schema","$id":"` + SchemaURL + `","title":"Drover pipeline","$ref":"#/$defs/definition","$defs":{`)
+	for i, g := range groups {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		quote(g.name)
+		b.WriteString(`:{"type":"object"`)
+		if len(g.required) > 0 {
+			b.WriteString(`,"required":[`)
+			for i, r := range g.required {
+				if i > 0 {
+					b.WriteByte(',')
+				}
+				quote(r)
+			}
+			b.WriteByte(']')
+		}
+		b.WriteString(`,"additionalProperties":false,"properties":{`)
+		for i, f := range g.fields {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			quote(f.name)
+			b.WriteByte(':')
+			f.write(&b, quote)
+		}
+		b.WriteString(`}}`)
+	}
+	for _, f := range forms {
+		b.WriteByte(',')
+		quote(f.name)
+		b.WriteByte(':')
+		f.write(&b, quote)
+	}
+	b.WriteString(`}}`)
+	var out bytes.Buffer
+	if err := json.Indent(&out, b.Bytes(), "", "  "); err != nil {
+		panic("dag: a form of the table of fields is not JSON: " + err.Error())
+	}
+	out.WriteByte('\n')
+	return out.Bytes()
+}
+
+// write adds the schema of a field's value with its description.
+func (f field) write(b *bytes.Buffer, quote func(string)) {
+	b.WriteString(`{"description":`)
+	quote(f.doc)
+	b.WriteByte(',')
+	b.WriteString(f.form[1:])
+}
