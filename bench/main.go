@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -22,41 +23,68 @@ import (
 	"time"
 )
 
-// bench is one run.
+// bench is all that is measured at a time.
 type bench struct {
-	ctx      context.Context
-	root     string // of the repository
-	drover   string // the binary
-	dir      string // for everything the run keeps
-	postgres string // URL of the server, whatever its database
-	report   report
+	house
+	root   string // of the repository
+	pg     postgres
+	report report
+	choice
 }
 
-// parts are what can be measured, in order.
-var parts = []struct {
+// choice is what the command line changes.
+type choice struct {
+	only    []string // parts
+	systems []string // to compare; none is all
+	long    bool     // the long parts instead of the others
+	n       int      // jobs or repeats of a run; 0 is the workload's own number
+	nRounds int      // 0 is the workload's own number
+	slots   int      // handlers at a time; 0 is each system's best
+	conns   int      // to PostgreSQL; 0 is each system's best
+	profile string   // file for the processor profile of Drover's runs
+}
+
+// part is one thing that can be measured.
+type part struct {
 	name string
+	long bool
 	run  func(*bench) error
-}{
-	{"start", (*bench).start},
-	{"idle", (*bench).idle},
-	{"submit", (*bench).submit},
-	{"jobs", (*bench).jobs},
-	{"inside", (*bench).inside},
-	{"tasks", (*bench).tasks},
-	{"singles", (*bench).singles},
-	{"demo", (*bench).demo},
+}
+
+// parts are all of them, in order.
+var parts = []part{
+	{"start", false, (*bench).start},
+	{"idle", false, (*bench).idle},
+	{"submit", false, (*bench).submit},
+	{"tasks", false, (*bench).tasks},
+	{"demo", false, (*bench).demo},
+	{"queue", false, (*bench).queue},
+	{"graphs", false, (*bench).graphs},
 }
 
 func main() {
+	var c choice
 	root := flag.String("root", ".", "`folder` of the repository")
-	only := flag.String("only", "", "parts to measure, separated by commas; then docs/performance.md stays as it is")
+	only := flag.String("only", "", "`parts` to measure, separated by commas; then docs/performance.md stays as it is")
+	chosen := flag.String("systems", "", "`systems` to compare, separated by commas: "+strings.Join(slices.Sorted(maps.Keys(systems)), " "))
+	flag.BoolVar(&c.long, "long", false, "measure the long workloads instead of the others")
+	flag.IntVar(&c.n, "n", 0, "jobs or repeats of each run, instead of the workload's own number")
+	flag.IntVar(&c.nRounds, "rounds", 0, "rounds, instead of the workload's own number")
+	flag.IntVar(&c.slots, "slots", 0, "handlers at a time, instead of each system's best")
+	flag.IntVar(&c.conns, "conns", 0, "connections to PostgreSQL, instead of each system's best")
+	flag.StringVar(&c.profile, "cpuprofile", "", "`file` for the processor profile of the process that runs Drover; the last run's stays")
 	work := flag.Bool("worker", false, "be the worker process; the bench starts it")
+	one := flag.String("run", "", "be the process of one run; the bench starts it")
 	flag.Parse()
+	c.only, c.systems = listed(*only), listed(*chosen)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	run := func() error { return measure(ctx, *root, *only) }
-	if *work {
-		run = func() error { return workerProcess(ctx) }
+	run := func() error { return measure(ctx, *root, c) }
+	switch {
+	case *work:
+		run = func() error { return workerMain(ctx) }
+	case *one != "":
+		run = func() error { return runMain(ctx, *one) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -64,24 +92,42 @@ func main() {
 	}
 }
 
-func measure(ctx context.Context, root, only string) (err error) {
-	root, err = filepath.Abs(root)
-	if err != nil {
+// listed splits a list of names.
+func listed(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+func measure(ctx context.Context, root string, c choice) (err error) {
+	if root, err = filepath.Abs(root); err != nil {
 		return err
 	}
-	var chosen []string
-	if only != "" {
-		chosen = strings.Split(only, ",")
+	if c.profile != "" {
+		if c.profile, err = filepath.Abs(c.profile); err != nil {
+			return err
+		}
 	}
-	b := &bench{ctx: ctx, root: root, drover: filepath.Join(root, "bin", "drover"), postgres: os.Getenv("DROVER_TEST_POSTGRES")}
-	if b.postgres == "" {
+	for _, name := range c.only {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+			return fmt.Errorf("there is no part %q", name)
+		}
+	}
+	for _, name := range c.systems {
+		if systems[name] == nil {
+			return fmt.Errorf("there is no system %q", name)
+		}
+	}
+	b := &bench{root: root, house: house{ctx: ctx, drover: filepath.Join(root, "bin", "drover")}, pg: postgres{url: os.Getenv("DROVER_TEST_POSTGRES")}, choice: c}
+	if b.pg.url == "" {
 		return errors.New("DROVER_TEST_POSTGRES names no PostgreSQL; make bench starts one")
 	}
 	if b.dir, err = os.MkdirTemp("", "drover-bench."); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
-	if b.report, err = newReport(ctx, root, b.dir, b.postgres); err != nil {
+	if b.report, err = newReport(ctx, root, b.dir, b.pg.url); err != nil {
 		return err
 	}
 	if l := b.report.Load; l > 1 {
@@ -89,7 +135,7 @@ func measure(ctx context.Context, root, only string) (err error) {
 	}
 	began := time.Now()
 	for _, p := range parts {
-		if chosen != nil && !slices.Contains(chosen, p.name) {
+		if c.only == nil && p.long != c.long || c.only != nil && !slices.Contains(c.only, p.name) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "bench: %s, %.0f s in\n", p.name, time.Since(began).Seconds())
@@ -103,7 +149,7 @@ func measure(ctx context.Context, root, only string) (err error) {
 	if err := b.report.writeJSON(filepath.Join(root, "bench", "out.json")); err != nil {
 		return err
 	}
-	if chosen == nil {
+	if c.only == nil {
 		if err := b.report.writeDoc(filepath.Join(root, "docs", "performance.md")); err != nil {
 			return err
 		}

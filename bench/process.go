@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,12 +15,17 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/drover-dev/drover/client"
 	"github.com/drover-dev/drover/protocol"
 	"github.com/drover-dev/drover/worker"
 )
+
+// house starts processes of Drover and keeps what they leave.
+type house struct {
+	ctx    context.Context
+	drover string // the binary
+	dir    string // for everything the run keeps
+}
 
 // process is one that the bench has started.
 type process struct {
@@ -29,17 +33,21 @@ type process struct {
 	log string
 }
 
-// spawn starts a program, with its output in a file.
-func (b *bench) spawn(env []string, name string, args ...string) (*process, error) {
-	f, err := os.CreateTemp(b.dir, "log.")
+// spawn starts a program, with its output in a file; adjust may change the
+// command before.
+func (h *house) spawn(env []string, adjust func(*exec.Cmd), name string, args ...string) (*process, error) {
+	f, err := os.CreateTemp(h.dir, "log.")
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	p := &process{cmd: exec.CommandContext(b.ctx, name, args...), log: f.Name()}
-	p.cmd.Dir = b.dir
+	p := &process{cmd: exec.CommandContext(h.ctx, name, args...), log: f.Name()}
+	p.cmd.Dir = h.dir
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = f, f
+	if adjust != nil {
+		adjust(p.cmd)
+	}
 	return p, p.cmd.Start()
 }
 
@@ -65,11 +73,11 @@ type server struct {
 }
 
 // await asks /readyz every millisecond.
-func (b *bench) await(p *process, addr string, began time.Time) (*server, error) {
+func (h *house) await(p *process, addr string, began time.Time) (*server, error) {
 	s := &server{process: p, url: "http://" + addr}
 	c := &http.Client{Timeout: 5 * time.Second}
 	defer c.CloseIdleConnections()
-	for time.Since(began) < 30*time.Second && b.ctx.Err() == nil {
+	for time.Since(began) < 30*time.Second && h.ctx.Err() == nil {
 		res, err := c.Get(s.url + "/readyz")
 		if err == nil {
 			res.Body.Close()
@@ -85,57 +93,32 @@ func (b *bench) await(p *process, addr string, began time.Time) (*server, error)
 }
 
 // dev starts "drover dev" on a folder.
-func (b *bench) dev(state string) (*server, error) {
+func (h *house) dev(state string) (*server, error) {
 	addr, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	p, err := b.spawn(nil, b.drover, "dev", "--state", state, "--addr", addr)
+	p, err := h.spawn(nil, nil, h.drover, "dev", "--state", state, "--addr", addr)
 	if err != nil {
 		return nil, err
 	}
-	return b.await(p, addr, began)
+	return h.await(p, addr, began)
 }
 
 // serve starts "drover server" on a database.
-func (b *bench) serve(database string, args ...string) (*server, error) {
+func (h *house) serve(database string, args ...string) (*server, error) {
 	addr, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	p, err := b.spawn([]string{"DROVER_DATABASE_URL=" + database}, b.drover, append([]string{"server", "--http-addr", addr}, args...)...)
+	p, err := h.spawn([]string{"DROVER_DATABASE_URL=" + database}, nil, h.drover, append([]string{"server", "--http-addr", addr}, args...)...)
 	if err != nil {
 		return nil, err
 	}
-	return b.await(p, addr, began)
+	return h.await(p, addr, began)
 }
-
-// database makes an empty one and returns its URL.
-func (b *bench) database(kind string) (string, error) {
-	name := fmt.Sprintf("bench_%d", time.Now().UnixNano())
-	if kind == "SQLite" {
-		return "sqlite:" + filepath.Join(b.dir, name+".db"), nil
-	}
-	conn, err := pgx.Connect(b.ctx, b.postgres)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close(b.ctx)
-	if _, err := conn.Exec(b.ctx, "CREATE DATABASE "+name); err != nil {
-		return "", err
-	}
-	u, err := url.Parse(b.postgres)
-	if err != nil {
-		return "", err
-	}
-	u.Path = "/" + name
-	return u.String(), nil
-}
-
-// databases are the kinds of one.
-var databases = []string{"SQLite", "PostgreSQL"}
 
 // installation is a server on a database of its own, and a token for it.
 type installation struct {
@@ -144,20 +127,17 @@ type installation struct {
 	*client.Client
 }
 
-func (b *bench) install(kind string) (*installation, error) {
-	db, err := b.database(kind)
-	if err != nil {
-		return nil, err
-	}
-	if out, err := exec.CommandContext(b.ctx, b.drover, "migrate", "up", "--database-url", db).CombinedOutput(); err != nil {
+// install starts a server on an empty database.
+func (h *house) install(database string) (*installation, error) {
+	if out, err := exec.CommandContext(h.ctx, h.drover, "migrate", "up", "--database-url", database).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("migrate: %w: %s", err, out)
 	}
-	secret, err := exec.CommandContext(b.ctx, b.drover, "token", "create", "--database-url", db, "--name", "bench", "--scope", "admin").Output()
-	if err != nil {
-		return nil, fmt.Errorf("make a token: %w", err)
+	i := &installation{}
+	var err error
+	if i.token, err = h.mint(database, "default", "admin"); err != nil {
+		return nil, err
 	}
-	i := &installation{token: strings.TrimSpace(string(secret))}
-	if i.server, err = b.serve(db); err != nil {
+	if i.server, err = h.serve(database); err != nil {
 		return nil, err
 	}
 	if i.Client, err = client.New(client.Config{URL: i.url, Token: i.token, Timeout: time.Minute}); err != nil {
@@ -166,16 +146,13 @@ func (b *bench) install(kind string) (*installation, error) {
 	return i, nil
 }
 
-// slots is how many tasks the worker process runs at a time.
-const slots = 200
-
-// work starts a worker process.
-func (b *bench) work(i *installation) (*process, error) {
-	self, err := os.Executable()
+// mint makes a token.
+func (h *house) mint(database, tenant, scope string) (string, error) {
+	secret, err := exec.CommandContext(h.ctx, h.drover, "token", "create", "--database-url", database, "--tenant", tenant, "--name", "bench", "--scope", scope).Output()
 	if err != nil {
-		return nil, err
+		return "", fmt.Errorf("make a token: %w", err)
 	}
-	return b.spawn([]string{"BENCH_URL=" + i.url, "BENCH_TOKEN=" + i.token}, self, "-worker")
+	return strings.TrimSpace(string(secret)), nil
 }
 
 // number is the input and the output of every task.
@@ -183,19 +160,15 @@ type number struct {
 	N int `json:"n"`
 }
 
-// workerProcess runs such tasks until ctx ends.
-func workerProcess(ctx context.Context) error {
-	c, err := client.New(client.Config{URL: os.Getenv("BENCH_URL"), Token: os.Getenv("BENCH_TOKEN")})
-	if err != nil {
-		return err
-	}
-	return handlers(c).Run(ctx)
-}
-
-// handlers makes a worker whose tasks add one.
-func handlers(conn protocol.Worker) *worker.Worker {
-	w := worker.New(conn, worker.Config{Queues: []string{"bench"}, Slots: slots})
+// handlers makes a worker for the queue whose tasks do nothing, or add one.
+func handlers(conn protocol.Worker, queue string, slots int, e *entries) *worker.Worker {
+	w := worker.New(conn, worker.Config{Queues: []string{queue}, Slots: slots})
+	worker.Handle(w, "noop", func(_ context.Context, _ *worker.Task, in payload) (struct{}, error) {
+		e.enter(in)
+		return struct{}{}, nil
+	})
 	worker.Handle(w, "add", func(_ context.Context, _ *worker.Task, in number) (number, error) {
+		e.enter(payload{})
 		return number{in.N + 1}, nil
 	})
 	return w

@@ -34,16 +34,18 @@ func (f figure) value() string {
 	if f.Void != "" {
 		return "void: " + f.Void
 	}
-	var s string
+	return strings.TrimSpace(rounded(f.Value) + " " + f.Unit)
+}
+
+// rounded shows as many digits as say something.
+func rounded(v float64) string {
 	switch {
-	case f.Value >= 100:
-		s = fmt.Sprintf("%.0f", f.Value)
-	case f.Value >= 10:
-		s = fmt.Sprintf("%.1f", f.Value)
-	default:
-		s = fmt.Sprintf("%.2f", f.Value)
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
 	}
-	return strings.TrimSpace(s + " " + f.Unit)
+	return fmt.Sprintf("%.2f", v)
 }
 
 func (f figure) goal() string {
@@ -77,10 +79,12 @@ type report struct {
 	LoadAfter float64   `json:"load_after"`
 	Seconds   float64   `json:"seconds"`
 	Figures   []figure  `json:"figures"`
+	// Runs are all runs of the workloads in which systems are compared.
+	Runs map[string][]result `json:"runs"`
 }
 
 func newReport(ctx context.Context, root, dir, postgres string) (report, error) {
-	r := report{Date: time.Now().UTC().Truncate(time.Second), Cores: runtime.NumCPU(), Go: runtime.Version(), Load: load(), CPU: "unknown"}
+	r := report{Date: time.Now().UTC().Truncate(time.Second), Cores: runtime.NumCPU(), Go: runtime.Version(), Load: load(), CPU: "unknown", Runs: map[string][]result{}}
 	commit, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--tags", "--always", "--dirty").Output()
 	if err == nil {
 		r.Commit = strings.TrimSpace(string(commit))
@@ -137,7 +141,7 @@ func syncTime(dir string) (float64, error) {
 		all = append(all, time.Since(began))
 	}
 	slices.Sort(all)
-	return at(all, 0.5), nil
+	return milliseconds(quantile(all, 0.5)), nil
 }
 
 // load is the load average of the last minute, zero where it is not told.
@@ -222,14 +226,3 @@ func (r *report) writeDoc(path string) error {
 	b.WriteString("\n")
 	return os.WriteFile(path, slices.Concat(before, []byte(beginMark), b.Bytes(), []byte(endMark), after), 0o644)
 }
-
-// at returns the quantile q of sorted durations, in milliseconds.
-func at(sorted []time.Duration, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	i := min(int(q*float64(len(sorted))), len(sorted)-1)
-	return milliseconds(sorted[i])
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -3,8 +3,9 @@
 # with-postgres.sh --bin      prints where PostgreSQL's programs are
 #
 # The server lives in a temporary folder, listens on a free port of 127.0.0.1
-# only, and is not durable (fsync off): it is for tests. DURABLE=1 leaves it as
-# durable as PostgreSQL is by itself, for measurements. Its address is in
+# only, and is not durable (fsync off): it is for tests. DURABLE=1 is for
+# measurements: as durable as PostgreSQL is by itself, with the memory and the
+# room for WAL that a server of its own would be given. Its address is in
 # DROVER_TEST_POSTGRES while COMMAND runs. It ends with the command, whatever
 # happens. A server refuses to run as root, so root starts it as the user
 # postgres or nobody.
@@ -56,13 +57,13 @@ cd "$dir"
 	exit 1
 }
 
-careless=(-c fsync=off -c synchronous_commit=off -c full_page_writes=off)
-[[ ${DURABLE-} != 1 ]] || careless=()
+settings=(-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c shared_buffers=256MB)
+[[ ${DURABLE-} != 1 ]] || settings=(-c shared_buffers=1GB -c max_wal_size=8GB)
 
 start() {
 	port=$((20000 + RANDOM % 12000)) # below the range that outgoing connections take
 	"${as[@]}" "$bin/postgres" -D "$dir/data" -p "$port" -c listen_addresses=127.0.0.1 -c unix_socket_directories= \
-		"${careless[@]}" -c max_connections=300 -c shared_buffers=256MB \
+		"${settings[@]}" -c max_connections=300 \
 		-c autovacuum_naptime=10s -c log_min_messages=fatal >>"$dir/log" 2>&1 &
 	server=$!
 	local i

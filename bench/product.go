@@ -2,21 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/client"
-	"github.com/drover-dev/drover/embedded"
 )
 
 // start: from the start of the process to the first 200 of /readyz.
@@ -50,7 +45,7 @@ func (b *bench) start() error {
 	}
 	var dbs []string
 	for range n {
-		db, err := b.database("PostgreSQL")
+		db, err := b.pg.database(b.ctx)
 		if err != nil {
 			return err
 		}
@@ -62,13 +57,28 @@ func (b *bench) start() error {
 	return times("`drover server` ready, migrated PostgreSQL", "start of the process", func(k int) (*server, error) { return b.serve(dbs[k]) })
 }
 
+// databases are the kinds of one.
+var databases = []string{"SQLite", "PostgreSQL"}
+
+// installOn starts a server on an empty database of a kind.
+func (b *bench) installOn(kind string) (*installation, error) {
+	if kind == "SQLite" {
+		return b.install("sqlite:" + filepath.Join(b.dir, fmt.Sprintf("bench_%d.db", time.Now().UnixNano())))
+	}
+	db, err := b.pg.database(b.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return b.install(db)
+}
+
 // idle: resident memory of a server that does nothing.
 func (b *bench) idle() error {
 	dev, err := b.dev(filepath.Join(b.dir, "idle"))
 	if err != nil {
 		return err
 	}
-	db, err := b.database("PostgreSQL")
+	db, err := b.pg.database(b.ctx)
 	if err != nil {
 		return errors.Join(err, dev.stop())
 	}
@@ -103,7 +113,7 @@ func (b *bench) submit() error {
 		warm    = 2 * time.Second
 		long    = 15 * time.Second
 	)
-	i, err := b.install("PostgreSQL")
+	i, err := b.installOn("PostgreSQL")
 	if err != nil {
 		return err
 	}
@@ -162,10 +172,10 @@ func (b *bench) submit() error {
 	}
 	slices.Sort(latencies)
 	name := fmt.Sprintf("submit over HTTP, %d/s open loop from %d clients, PostgreSQL", rate, clients)
-	b.report.add(figure{Name: name + ": p50", Value: at(latencies, 0.5), Unit: "ms", Void: void, Bound: "one commit that is synced to disk, shared by the submits that arrive during the one before"})
+	b.report.add(figure{Name: name + ": p50", Value: milliseconds(quantile(latencies, 0.5)), Unit: "ms", Void: void, Bound: "one commit that is synced to disk, shared by the submits that arrive during the one before"})
 	b.report.add(figure{
-		Name: name + ": p99", Value: at(latencies, 0.99), Unit: "ms", Goal: 20, Void: void,
-		Note:  fmt.Sprintf("p99.9 %.0f ms, %.0f/s answered, server's peak %.0f MB", at(latencies, 0.999), float64(clients*total)/took.Seconds(), peak),
+		Name: name + ": p99", Value: milliseconds(quantile(latencies, 0.99)), Unit: "ms", Goal: 20, Void: void,
+		Note:  fmt.Sprintf("p99.9 %.0f ms, %.0f/s answered, server's peak %.0f MB", milliseconds(quantile(latencies, 0.999)), float64(clients*total)/took.Seconds(), peak),
 		Bound: "waiting for a processor: the load generator, the server and PostgreSQL share them, and an fsync is short beside it",
 	})
 	b.report.add(figure{Name: fmt.Sprintf("these %d jobs then worked by one worker process over HTTP", clients*total), Value: float64(clients*total) / drain.Seconds(), Unit: "tasks/s", Void: void,
@@ -176,7 +186,7 @@ func (b *bench) submit() error {
 // drain starts a worker and waits until nothing is left in the queue. It counts
 // what succeeded; problem says what is wrong with that.
 func (b *bench) drain(i *installation, want int, began time.Time) (took time.Duration, problem string, err error) {
-	w, err := b.work(i)
+	w, err := b.work(i, benchQueue, 200, &entries{})
 	if err != nil {
 		return 0, "", err
 	}
@@ -213,20 +223,8 @@ func (b *bench) drain(i *installation, want int, began time.Time) (took time.Dur
 	return took, problem, nil
 }
 
-// run submits one job of a pipeline and waits for its end. tasks is how many
-// must have succeeded, result what must come out ("" for anything).
-func (b *bench) run(i *installation, pipeline string, input any, tasks int, result string) (took time.Duration, problem string, err error) {
-	began := time.Now()
-	s, err := i.Submit(b.ctx, drover.NewJob{Pipeline: pipeline, Input: encode(input)})
-	if err != nil {
-		return 0, "", err
-	}
-	problem, err = b.ended(i, s.JobID, tasks, result)
-	return time.Since(began), problem, err
-}
-
-// ended waits for the end of a job and says what is wrong with it.
-func (b *bench) ended(i *installation, id drover.JobID, tasks int, result string) (string, error) {
+// jobEnded waits for the end of a job and says what is wrong with it.
+func (b *bench) jobEnded(i *installation, id drover.JobID, tasks int, result string) (string, error) {
 	ctx, done := context.WithTimeout(b.ctx, 3*time.Minute)
 	defer done()
 	j, err := i.WaitJob(ctx, id)
@@ -243,21 +241,8 @@ func (b *bench) ended(i *installation, id drover.JobID, tasks int, result string
 	return "", nil
 }
 
-// fan is a job of one mapped task; pair one of two, both over the same list.
-const (
-	fan  = "pipeline: fan\ntasks:\n  each: {run: add, queue: bench, for_each: \"${{ input.of }}\"}\n"
-	pair = "pipeline: pair\ntasks:\n  left: {run: add, queue: bench, for_each: \"${{ input.of }}\"}\n  right: {run: add, queue: bench, for_each: \"${{ input.of }}\"}\n"
-)
-
-// chain is a pipeline of n tasks, each with the output of the one before.
-func chain(n int) string {
-	var b strings.Builder
-	b.WriteString("pipeline: chain\ntasks:\n  t0: {run: add, queue: bench, with: {n: 0}}\n")
-	for k := 1; k < n; k++ {
-		fmt.Fprintf(&b, "  t%d: {run: add, queue: bench, with: \"${{ tasks.t%d.output }}\"}\n", k, k-1)
-	}
-	return b.String()
-}
+// pair is a job of two mapped tasks over the same list.
+const pair = "pipeline: pair\ntasks:\n  left: {run: add, queue: bench, for_each: \"${{ input.of }}\"}\n  right: {run: add, queue: bench, for_each: \"${{ input.of }}\"}\n"
 
 func list(n int) map[string][]number {
 	of := make([]number, n)
@@ -265,85 +250,6 @@ func list(n int) map[string][]number {
 		of[k].N = k
 	}
 	return map[string][]number{"of": of}
-}
-
-// jobs: a wide one and a long one, to the end.
-func (b *bench) jobs() error {
-	for _, kind := range databases {
-		if err := b.jobsOn(kind); err != nil {
-			return fmt.Errorf("%s: %w", kind, err)
-		}
-	}
-	return nil
-}
-
-func (b *bench) jobsOn(kind string) (err error) {
-	i, err := b.install(kind)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, i.stop()) }()
-	w, err := b.work(i)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.stop()) }()
-	return b.wideAndLong(i, kind+", worker process over HTTP")
-}
-
-// inside: the same two jobs with server and worker in one process.
-func (b *bench) inside() error {
-	for _, kind := range databases {
-		if err := b.insideOn(kind); err != nil {
-			return fmt.Errorf("%s: %w", kind, err)
-		}
-	}
-	return nil
-}
-
-func (b *bench) insideOn(kind string) (err error) {
-	db, err := b.database(kind)
-	if err != nil {
-		return err
-	}
-	d, err := embedded.Open(b.ctx, embedded.Config{DatabaseURL: db})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	w := handlers(d)
-	ctx, stop := context.WithCancel(b.ctx)
-	var loops errgroup.Group
-	loops.Go(func() error { return d.Run(ctx) })
-	loops.Go(func() error { return w.Run(ctx) })
-	defer func() { stop(); err = errors.Join(err, loops.Wait()) }()
-	return b.wideAndLong(&installation{Client: d.Client()}, kind+", worker in the process (package embedded)")
-}
-
-// wideAndLong runs a job of many tasks at once and one of many in a row.
-func (b *bench) wideAndLong(i *installation, where string) error {
-	for _, text := range []string{fan, chain(1000)} {
-		if _, err := i.ApplyPipeline(b.ctx, "bench.yaml", []byte(text)); err != nil {
-			return err
-		}
-	}
-	took, problem, err := b.run(i, "fan", list(10_000), 10_000, "")
-	if err != nil {
-		return err
-	}
-	b.report.add(figure{
-		Name: "job of 10,000 mapped tasks, submit to end, " + where, Value: took.Seconds(), Unit: "s", Void: problem,
-		Note: fmt.Sprintf("%.0f tasks/s", 10_000/took.Seconds()), Bound: "the processors: claims and settles of up to 200 tasks in a transaction",
-	})
-	took, problem, err = b.run(i, "chain", map[string]any{}, 1000, `{"n":1000}`)
-	if err != nil {
-		return err
-	}
-	b.report.add(figure{
-		Name: "chain of 1,000 tasks, submit to end, " + where, Value: took.Seconds(), Unit: "s", Void: problem,
-		Note: fmt.Sprintf("%.1f ms a step", milliseconds(took)/1000), Bound: "a step is the settle of one task and then the claim of the next: two transactions, one after the other, each synced to disk",
-	})
-	return nil
 }
 
 // tasks: the first page of a large job's tasks, while all wait and when all are done.
@@ -357,7 +263,7 @@ func (b *bench) tasks() error {
 }
 
 func (b *bench) tasksOn(kind string) (err error) {
-	i, err := b.install(kind)
+	i, err := b.installOn(kind)
 	if err != nil {
 		return err
 	}
@@ -386,8 +292,8 @@ func (b *bench) tasksOn(kind string) (err error) {
 		}
 		slices.Sort(all)
 		return figure{
-			Name: "first page of tasks of a job of 20,000, " + state + ", " + kind + ": p99 of 50", Value: at(all, 0.99), Unit: "ms", Goal: 100,
-			Note: fmt.Sprintf("median %.1f ms, %d tasks", at(all, 0.5), size),
+			Name: "first page of tasks of a job of 20,000, " + state + ", " + kind + ": p99 of 50", Value: milliseconds(quantile(all, 0.99)), Unit: "ms", Goal: 100,
+			Note: fmt.Sprintf("median %.1f ms, %d tasks", milliseconds(quantile(all, 0.5)), size),
 		}, nil
 	}
 	waiting, err := reads("all waiting")
@@ -395,12 +301,12 @@ func (b *bench) tasksOn(kind string) (err error) {
 		return err
 	}
 	began := time.Now()
-	w, err := b.work(i)
+	w, err := b.work(i, benchQueue, 200, &entries{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
-	problem, err := b.ended(i, s.JobID, 20_000, "")
+	problem, err := b.jobEnded(i, s.JobID, 20_000, "")
 	if err != nil {
 		return err
 	}
@@ -414,54 +320,5 @@ func (b *bench) tasksOn(kind string) (err error) {
 	done.Bound = waiting.Bound
 	b.report.add(waiting)
 	b.report.add(done)
-	return nil
-}
-
-// singles: many jobs of one task, through one worker.
-func (b *bench) singles() error {
-	for _, kind := range databases {
-		if err := b.singlesOn(kind); err != nil {
-			return fmt.Errorf("%s: %w", kind, err)
-		}
-	}
-	return nil
-}
-
-func (b *bench) singlesOn(kind string) (err error) {
-	const n, batch = 20_000, 10_000
-	i, err := b.install(kind)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, i.stop()) }()
-	began := time.Now()
-	for from := 0; from < n; from += batch {
-		jobs := make([]drover.NewJob, batch)
-		for k := range jobs {
-			jobs[k] = drover.NewJob{Kind: "add", Queue: "bench", Input: json.RawMessage(fmt.Sprintf(`{"n":%d}`, from+k))}
-		}
-		answers, err := i.SubmitMany(b.ctx, jobs)
-		if err != nil {
-			return err
-		}
-		for _, a := range answers {
-			if a.Err != nil {
-				return a.Err
-			}
-		}
-	}
-	submitted := time.Since(began)
-	took, problem, err := b.drain(i, n, time.Now())
-	if err != nil {
-		return err
-	}
-	b.report.add(figure{
-		Name: "20,000 jobs in batches of 10,000, submitted, " + kind, Value: n / submitted.Seconds(), Unit: "jobs/s", Void: problem,
-		Bound: "the processors: JSON, and some rows of each job in one transaction",
-	})
-	b.report.add(figure{
-		Name: "the same, worked by one worker process over HTTP, " + kind, Value: n / took.Seconds(), Unit: "tasks/s", Void: problem,
-		Note: fmt.Sprintf("%.1f s", took.Seconds()), Bound: "the processors, shared by server, worker and database",
-	})
 	return nil
 }

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// system runs jobs: Drover in one of its forms, or a peer. Every job is a no-op
+// of one task whose payload says when it was due, so that what is measured is
+// the system. A system is opened on a database of its own, by public API only
+// and with the settings its makers recommend for throughput.
+type system interface {
+	// submitMany hands over n jobs in bulk, the fastest way that is durable.
+	submitMany(ctx context.Context, n int) error
+	// submit hands over one job. When it returns without an error the job is
+	// committed. due is when it should have been sent, zero where that is not measured.
+	submit(ctx context.Context, due time.Time) error
+	// work starts the workers.
+	work(ctx context.Context) error
+	// rest stops them; what they were running ends first.
+	rest(ctx context.Context) error
+	// entered counts the handler's entries.
+	entered() *entries
+	// count asks the database what has become of the jobs.
+	count(ctx context.Context) (counts, error)
+	// cpu is the processor time used so far by what a user of the system runs:
+	// clients, workers, and a server if it has one, without the database.
+	cpu() (time.Duration, error)
+	close() error
+}
+
+// grapher is a system that runs jobs of many tasks that depend on each other.
+type grapher interface {
+	system
+	// prepare makes a shape known, once.
+	prepare(ctx context.Context, s shape) error
+	// graph runs one job of that shape and returns when it has ended.
+	graph(ctx context.Context, s shape) error
+	// steps asks the database how many tasks of graphs have finished.
+	steps(ctx context.Context) (int, error)
+}
+
+// shape names a graph: one task, then as many at once as it is wide, then one;
+// or a chain; or layers whose tasks each need one of the layer before.
+type shape struct {
+	Name  string
+	Width int // tasks at once
+	Depth int // tasks in a row, without the first and the last of a fan
+}
+
+// tasks is how many tasks such a job has.
+func (s shape) tasks() int {
+	if s.Name == "fan" {
+		return s.Width*s.Depth + 2
+	}
+	return s.Width * s.Depth
+}
+
+// counts is what a database holds.
+type counts struct{ Waiting, Finished int }
+
+// settings of an opened system.
+type settings struct {
+	Postgres string // URL of its database
+	Bin      string // folder of drover's binary
+	Dir      string // for what it keeps
+	Slots    int    // handlers at a time; 0 is the system's best
+	Conns    int    // connections to PostgreSQL; 0 is the system's best
+}
+
+// systems are what can be measured side by side.
+var systems = map[string]func(context.Context, settings) (system, error){
+	"drover":        openDrover,
+	"drover-http":   openDroverHTTP,
+	"drover-sqlite": openDroverSQLite,
+	"river":         openRiver,
+	"dbos":          openDBOS,
+}
+
+// titles are the systems' names for people.
+var titles = map[string]string{
+	"drover":        "Drover, in process",
+	"drover-http":   "Drover, server and worker processes over HTTP",
+	"drover-sqlite": "Drover, in process on SQLite (FULL)",
+	"river":         "River " + version("github.com/riverqueue/river") + ", in process",
+	"dbos":          "DBOS Go " + version("github.com/dbos-inc/dbos-transact-golang") + ", in process",
+}
+
+// payload is the input of every job.
+type payload struct {
+	Due int64 `json:"due"` // Unix nanoseconds, zero where the latency is not measured
+}
+
+func dueAt(t time.Time) payload {
+	if t.IsZero() {
+		return payload{}
+	}
+	return payload{t.UnixNano()}
+}
+
+// entries counts how often the handler was entered, and how late.
+type entries struct {
+	n    atomic.Int64
+	mu   sync.Mutex
+	late []time.Duration // from when a job should have been sent to its handler's entry
+}
+
+func (e *entries) enter(p payload) {
+	e.n.Add(1)
+	if p.Due == 0 {
+		return
+	}
+	late := time.Duration(time.Now().UnixNano() - p.Due)
+	e.mu.Lock()
+	e.late = append(e.late, late)
+	e.mu.Unlock()
+}
+
+// latencies are those seen so far, sorted.
+func (e *entries) latencies() []time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Sorted(slices.Values(e.late))
+}
+
+// ended waits until the database says that n jobs have finished, and returns
+// when that was. It asks only once the handler has been entered so often.
+func ended(ctx context.Context, s system, n int, limit time.Duration) (time.Time, error) {
+	deadline := time.Now().Add(limit)
+	for {
+		if int(s.entered().n.Load()) >= n {
+			c, err := s.count(ctx)
+			now := time.Now()
+			if err != nil {
+				return now, err
+			}
+			if c.Finished >= n {
+				return now, nil
+			}
+		}
+		if time.Now().After(deadline) {
+			c, err := s.count(ctx)
+			return time.Now(), fmt.Errorf("after %s: %d entries, %d of %d finished (%v)", limit, s.entered().n.Load(), c.Finished, n, err)
+		}
+		select {
+		case <-ctx.Done():
+			return time.Now(), ctx.Err()
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// audited compares what was submitted with what the handler and the database
+// saw; it says what is wrong, or nothing.
+func audited(ctx context.Context, s system, submitted int) (string, error) {
+	c, err := s.count(ctx)
+	if err != nil {
+		return "", err
+	}
+	n := int(s.entered().n.Load())
+	if c.Finished != n || c.Waiting+c.Finished != submitted {
+		return fmt.Sprintf("%d submitted, %d entries, %d finished, %d waiting", submitted, n, c.Finished, c.Waiting), nil
+	}
+	return "", nil
+}
