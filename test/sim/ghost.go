@@ -662,8 +662,8 @@ func (g *ghost) moved(m *commit, mv move) {
 		if from.due > m.to || t.due > m.to {
 			bad("I37", "it starts %v early", us(max(from.due, t.due)-m.to))
 		}
-		if (to.place == ready) != j.paused {
-			bad("I18", "its job's pause is %v", j.paused)
+		if (to.place == ready) != (j.paused || j.cause != 0) { // a cancel may not have swept it yet
+			bad("I18", "its job's pause is %v, cause %d", j.paused, j.cause)
 		}
 	case from.place == ready && to.place == queued:
 		if j.paused {

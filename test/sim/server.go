@@ -24,8 +24,8 @@ type server struct {
 	offset time.Duration // of its clock
 	last   time.Time     // its clock does not step back within a life
 	armed  []*fault      // strike its next transactions
-	quiet  time.Duration // its loops' pause, longer while nothing moves
-	call   *call         // under way
+	loops  []*loop
+	call   *call // under way
 }
 
 // Errors of a transaction that is made to fail.
@@ -50,8 +50,8 @@ func (s *server) start() {
 		}
 	}
 	s.w.tracef("server %d starts, life %d", s.n, s.life)
-	s.quiet = loopMin
-	s.w.after(s.w.rand.between(0, loopMin), func() { s.loops(life) })
+	s.loops = newLoops(s.e)
+	s.w.after(s.w.rand.between(0, loopMin), func() { s.turn(life) })
 }
 
 // now is the server's clock. It differs a little from others'.
@@ -64,50 +64,64 @@ func (s *server) now() time.Time {
 	return t
 }
 
-// Pauses between rounds of the loops; longer while nothing moves.
+// Pauses between two turns of a loop; longer while it moves nothing.
 const (
 	loopMin = 500 * time.Millisecond
 	loopMax = 8 * time.Second
 )
 
-// loops runs every step once, while the server leads, and comes again.
-func (s *server) loops(life int) {
+// loop is one of the steps that the leader takes again and again.
+type loop struct {
+	name  string
+	f     func(context.Context) (int, error)
+	most  time.Duration // between two turns
+	quiet time.Duration // until the next, at most
+	next  time.Time
+}
+
+// newLoops are those of a server's life.
+func newLoops(e *engine.Engine) []*loop {
+	list := []*loop{
+		{name: "reap", f: e.ReapOnce, most: 2 * time.Second}, {name: "expire", f: e.ExpireOnce, most: loopMax}, {name: "sweep", f: e.SweepOnce, most: 4 * time.Second},
+		{name: "timers", f: e.TimersOnce, most: 3 * time.Second}, {name: "watch", f: e.WatchOnce, most: loopMax}, {name: "admit", f: e.AdmitOnce, most: 3 * time.Second},
+	}
+	for _, l := range list {
+		l.quiet = loopMin
+	}
+	return list
+}
+
+// turn takes every step that is due, while the server leads, and comes again.
+func (s *server) turn(life int) {
 	if s.life != life || s.down {
 		return
 	}
-	moved := 0
-	if s.leads && !s.busy {
-		e := s.e
-		steps := []struct {
-			name string
-			f    func(context.Context) (int, error)
-		}{{"reap", e.ReapOnce}, {"expire", e.ExpireOnce}, {"sweep", e.SweepOnce}, {"timers", e.TimersOnce}, {"watch", e.WatchOnce}, {"admit", e.AdmitOnce}}
-		for i, st := range steps {
-			if s.life != life || s.down {
-				return
-			}
-			c := &call{kind: st.name, s: s}
-			n := 0
-			s.w.do(c, func(ctx context.Context) error {
-				var err error
-				n, err = st.f(ctx)
-				return err
-			})
-			if moved += n; s.w.stop != nil {
-				return
-			}
-			if i == 0 && s.w.rand.often(0.02) {
-				s.w.do(&call{kind: "clean", s: s}, func(ctx context.Context) error { _, err := s.e.CleanOnce(ctx); return err })
-				s.reconcile()
-			}
+	for i, l := range s.loops {
+		if !s.leads || s.busy || l.next.After(s.w.clock) {
+			continue
+		}
+		n := 0
+		s.w.do(&call{kind: l.name, s: s}, func(ctx context.Context) error {
+			var err error
+			n, err = l.f(ctx)
+			return err
+		})
+		if s.w.stop != nil {
+			return
+		}
+		if l.quiet = min(l.quiet*3/2, l.most); n > 0 {
+			l.quiet = loopMin
+		}
+		l.next = s.w.clock.Add(s.w.rand.between(l.quiet/2, l.quiet))
+		if s.life != life || s.down {
+			return
+		}
+		if i == 0 && s.w.rand.often(0.02) {
+			s.w.do(&call{kind: "clean", s: s}, func(ctx context.Context) error { _, err := s.e.CleanOnce(ctx); return err })
+			s.reconcile()
 		}
 	}
-	if moved > 0 {
-		s.quiet = loopMin
-	} else {
-		s.quiet = min(s.quiet*3/2, loopMax)
-	}
-	s.w.after(s.w.rand.between(s.quiet/2, s.quiet), func() { s.loops(life) })
+	s.w.after(loopMin/2, func() { s.turn(life) })
 }
 
 // reconcile looks for rows that do not agree with the records. No fault of this

@@ -324,13 +324,18 @@ func (k *worker) poll() {
 		if k.session != a.Session {
 			return
 		}
-		if n > 0 {
-			k.idle = 200 * time.Millisecond
-		} else {
-			k.idle = min(k.idle*2, 6*time.Second)
-		}
-		k.pollLater(k.idle)
+		k.rest(n)
 	})
+}
+
+// rest waits for the next poll, longer while there is nothing to do.
+func (k *worker) rest(got int) {
+	if got > 0 {
+		k.idle = 400 * time.Millisecond
+	} else {
+		k.idle = min(k.idle*3, 6*time.Second)
+	}
+	k.pollLater(k.idle)
 }
 
 func (k *worker) pollLater(d time.Duration) {
@@ -513,8 +518,20 @@ func (k *worker) flush() {
 		} else {
 			k.flush()
 		}
-		k.poll()
+		if req.Acquire == nil {
+			k.poll()
+		} else {
+			k.rest(len(got.leases()))
+		}
 	})
+}
+
+// leases that a settle brought; it may have no answer.
+func (c *settleCall) leases() []drover.Lease {
+	if c == nil {
+		return nil
+	}
+	return c.result.Leases
 }
 
 // close stops taking tasks, and after a while gives the session back with

@@ -171,10 +171,10 @@ func (w *world) wake(s *server, queues []string) {
 		return
 	}
 	w.tracef("server %d tells of %v", s.n, queues)
-	for range 2 { // not all of them: there is no more work than that
-		k := w.workers[w.rand.IntN(len(w.workers))]
-		w.after(w.rand.between(time.Millisecond, 20*time.Millisecond), k.poll)
-	}
+	// One hears of it, if it waits: there is no more work than that, mostly, and
+	// others poll by themselves.
+	k := w.workers[w.rand.IntN(len(w.workers))]
+	w.after(w.rand.between(time.Millisecond, 20*time.Millisecond), k.poll)
 }
 
 // arm makes a fault ready when its time has come.

@@ -28,6 +28,8 @@ type DB struct {
 type conn struct {
 	c  *sql.Conn
 	st map[*driver.Text]*sql.Stmt
+	// words are the statements that begin and end a transaction.
+	words map[string]*sql.Stmt
 }
 
 const readers = 4
@@ -74,7 +76,7 @@ func connect(ctx context.Context, dsn string, conns chan *conn) (*sql.DB, error)
 			_ = pool.Close()
 			return nil, err
 		}
-		conns <- &conn{c: c, st: map[*driver.Text]*sql.Stmt{}}
+		conns <- &conn{c: c, st: map[*driver.Text]*sql.Stmt{}, words: map[string]*sql.Stmt{}}
 	}
 	return pool, nil
 }
@@ -139,20 +141,35 @@ func (db *DB) Read(ctx context.Context, fn func(driver.Tx) error) error {
 	return c.run(context.WithoutCancel(ctx), "BEGIN", fn)
 }
 
+// plain runs a statement without arguments, prepared once: a transaction begins
+// and ends more often than anything else happens.
+func (c *conn) plain(ctx context.Context, query string) error {
+	st, ok := c.words[query]
+	if !ok {
+		var err error
+		if st, err = c.c.PrepareContext(ctx, query); err != nil {
+			return err
+		}
+		c.words[query] = st
+	}
+	_, err := st.ExecContext(ctx)
+	return err
+}
+
 func (c *conn) run(ctx context.Context, begin string, fn func(driver.Tx) error) error {
-	if _, err := c.c.ExecContext(ctx, begin); err != nil {
+	if err := c.plain(ctx, begin); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	open := true
 	defer func() {
 		if open { // also when fn panics: the connection must not stay in a transaction
-			_, _ = c.c.ExecContext(ctx, "ROLLBACK")
+			_ = c.plain(ctx, "ROLLBACK")
 		}
 	}()
 	if err := fn(transaction{c}); err != nil {
 		return err
 	}
-	if _, err := c.c.ExecContext(ctx, "COMMIT"); err != nil {
+	if err := c.plain(ctx, "COMMIT"); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	open = false
