@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -19,7 +18,7 @@ import (
 
 func (a *app) pipelineCommand() *cobra.Command {
 	return a.noun("pipeline", "Register pipelines and look at them", true,
-		a.pipelineApply(), a.pipelineList(), a.pipelineGet(), a.pipelineLint(), a.pipelineSchema())
+		a.pipelineApply(), a.pipelineList(), a.pipelineGet(), a.pipelineLint(), a.pipelinePlan(), a.pipelineGraph(), a.pipelineDiff(), a.pipelineSchema())
 }
 
 var pipelineColumns = columns[drover.Pipeline]{
@@ -117,6 +116,17 @@ func (a *app) pipelineList() *cobra.Command {
 	return cmd
 }
 
+// pipelineName reads NAME or NAME@VERSION; without a version it is 0, the newest.
+func pipelineName(word string) (name string, version int, err error) {
+	name, number, versioned := strings.Cut(word, "@")
+	if versioned {
+		if version, err = strconv.Atoi(number); err != nil || version < 1 {
+			return "", 0, usagef("%q is not a pipeline such as dataset-ingestion or dataset-ingestion@3", word)
+		}
+	}
+	return name, version, nil
+}
+
 func (a *app) pipelineGet() *cobra.Command {
 	var source bool
 	cmd := &cobra.Command{
@@ -128,13 +138,9 @@ func (a *app) pipelineGet() *cobra.Command {
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePipelines,
 		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
-			name, number, versioned := strings.Cut(words[0], "@")
-			version := 0
-			if versioned {
-				var err error
-				if version, err = strconv.Atoi(number); err != nil || version < 1 {
-					return usagef("%q is not a pipeline such as dataset-ingestion or dataset-ingestion@3", words[0])
-				}
+			name, version, err := pipelineName(words[0])
+			if err != nil {
+				return err
 			}
 			d, err := c.Pipeline(ctx, name, version)
 			if err != nil {
@@ -165,57 +171,6 @@ key that this version knows. What only the whole definition shows, such as a rin
 			}
 			_, err := a.out.Write(dag.EditorSchema())
 			return err
-		},
-	}
-}
-
-func (a *app) pipelineLint() *cobra.Command {
-	return &cobra.Command{
-		Use:   "lint FILE…",
-		Short: "Check definitions without a server",
-		Long:  "Check definitions in YAML or JSON without a server; - is standard input. Every mistake is one line: file, line, column, place.",
-		Example: `  drover pipeline lint pipeline.yaml
-  drover pipeline lint pipelines/*.yaml`,
-		Args: args(cobra.MinimumNArgs(1)),
-		RunE: func(_ *cobra.Command, files []string) error {
-			if a.curl {
-				return usagef("--curl: lint asks no server")
-			}
-			bad := 0
-			for _, file := range files {
-				src, err := a.readFile(file)
-				if err != nil {
-					return err
-				}
-				p, err := dag.Parse(file, src)
-				if err == nil {
-					_, err = p.Compile()
-				}
-				if err == nil {
-					err = checkWiths(p)
-				}
-				if err == nil {
-					a.note("%s: ok", file)
-					continue
-				}
-				bad++
-				e, ok := asRefusal(err)
-				if !ok || len(e.Fields) == 0 {
-					a.note("%s: %s", file, clean(err.Error(), true))
-					continue
-				}
-				for _, f := range e.Fields {
-					at := file
-					if f.Line > 0 {
-						at = fmt.Sprintf("%s:%d:%d", file, f.Line, f.Column)
-					}
-					a.note("%s: %s: %s", at, clean(f.Field, true), clean(f.Message, true))
-				}
-			}
-			if bad > 0 {
-				return exitf(exitError, "%s of %d not valid", counted(bad, "definition", "definitions"), len(files))
-			}
-			return nil
 		},
 	}
 }

@@ -631,6 +631,10 @@ func (c *compiler) node(i int32) {
 		Retry:    retry,
 		Artifact: t.artifact,
 		root:     -1,
+		listed:   -1,
+	}
+	if t.each != nil && t.each.kind == list {
+		c.plan.Nodes[i].listed = len(t.each.items)
 	}
 	for _, nd := range t.needs {
 		c.need(i, nd)
@@ -862,6 +866,7 @@ func (c *compiler) wire() {
 			children[q] = append(children[q], int32(i))
 		}
 	}
+	c.named()
 	order := make([]int32, 0, len(nodes))
 	for i := range nodes {
 		if unmet[i] == 0 {
@@ -880,6 +885,21 @@ func (c *compiler) wire() {
 	for i := range nodes {
 		for _, q := range nodes[i].Parents {
 			nodes[q].ChildrenNodes = append(nodes[q].ChildrenNodes, int32(i))
+		}
+	}
+}
+
+// named sets the edges that the definition names.
+func (c *compiler) named() {
+	for i := range c.plan.Nodes {
+		data := map[int32]bool{}
+		for _, refs := range [][]Ref{c.plan.inputRefs[i], c.plan.eachRefs[i]} {
+			for _, r := range refs {
+				data[r.Node] = true
+			}
+		}
+		for _, q := range c.plan.Nodes[i].Parents {
+			c.plan.Edges = append(c.plan.Edges, Edge{q, int32(i), data[q], c.plan.family(int32(i), q)})
 		}
 	}
 }

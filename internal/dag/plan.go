@@ -30,6 +30,10 @@ type Plan struct {
 	Name string
 	// Nodes are in the order of the definition; a Key's Node is an index here.
 	Nodes []Node
+	// Edges are the dependencies that the definition names, by child and then by
+	// parent; Parents of the nodes may have more of them, for the order through
+	// empty maps.
+	Edges []Edge
 
 	order  []int32    // a topological order
 	with   []template // per node; nil where the task has no `with`
@@ -68,6 +72,17 @@ type Node struct {
 	// or the first of the element-wise chain. -1 for a plain node. The maps
 	// with one root are a family: between them element i waits for element i.
 	root int32
+	// listed is the number of elements of a for_each that is a list, or -1.
+	listed int
+}
+
+// Edge is a dependency between two nodes.
+type Edge struct {
+	Parent, Child int32
+	// Data says that the child uses the parent's output; otherwise it only waits.
+	Data bool
+	// Same says that element i waits for element i: both are maps of one family.
+	Same bool
 }
 
 // Key names a row of a job: a node and an element. Index is 0 for plain nodes.

@@ -1,0 +1,201 @@
+package dag
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Measure is what is known of a task from jobs that have run.
+type Measure struct {
+	Tasks    int           `json:"tasks"`              // how many it is taken from
+	Run      time.Duration `json:"-"`                  // the median of their last attempts
+	Handoff  time.Duration `json:"-"`                  // the median time from queued to started
+	Elements int           `json:"elements,omitempty"` // of a map: the median of the jobs
+}
+
+// Measures are by the name of the task.
+type Measures map[string]Measure
+
+// Where an expected duration or a number of elements comes from.
+const (
+	BasisHistory  = "history"
+	BasisDeclared = "declared"
+	BasisAssumed  = "assumed"
+)
+
+// Assumed is what a forecast takes where nothing is known.
+type Assumed struct {
+	Run      time.Duration // of a task
+	Elements int           // of a map
+}
+
+// Forecast is what a plan costs: its levels, its longest way, and what hangs on
+// each node. It is for enough workers: nobody waits for a slot.
+type Forecast struct {
+	Nodes []NodeForecast
+	// Levels group the nodes by the longest way to them.
+	Levels [][]int32
+	// Critical is the way through the graph that takes longest, Length its time.
+	Critical []int32
+	Length   time.Duration
+	// Work is the time of all tasks one after the other, Tasks their number.
+	Work  time.Duration
+	Tasks int
+	// Width is the most tasks that may run at one time, as one level after the
+	// other shows it, and WidestLevel that level.
+	Width, WidestLevel int
+}
+
+// NodeForecast is what is expected of one node.
+type NodeForecast struct {
+	Level int
+	// Run is the expected time of one task, Time that of the node from its start to its end.
+	Run, Time time.Duration
+	RunBasis  string
+	// Elements is 1 but for maps.
+	Elements      int
+	ElementsBasis string
+	// Start is when the node can begin at the earliest, Slack how much later it
+	// may without making the job longer.
+	Start, Slack time.Duration
+	Critical     bool
+	// Blast is how many other nodes cannot start when this one fails for good, and
+	// BlastTasks how many tasks those are.
+	Blast, BlastTasks int
+}
+
+// Forecast works out what the plan costs, by what was measured and, for the
+// rest, by what is declared or assumed.
+func (p *Plan) Forecast(m Measures, a Assumed) Forecast {
+	f := Forecast{Nodes: make([]NodeForecast, len(p.Nodes)), Levels: p.Levels()}
+	for l, level := range f.Levels {
+		for _, n := range level {
+			f.Nodes[n].Level = l
+		}
+	}
+	end := make([]time.Duration, len(p.Nodes))
+	before := make([]int32, len(p.Nodes)) // the parent that ends last, or -1
+	last := int32(-1)
+	for _, n := range p.order {
+		x := &f.Nodes[n]
+		p.expect(n, &f, m, a)
+		f.Work += x.Run * time.Duration(x.Elements)
+		f.Tasks += x.Elements
+		before[n] = -1
+		for _, q := range p.Nodes[n].Parents {
+			if before[n] < 0 || end[q] > end[before[n]] {
+				before[n] = q
+			}
+		}
+		if before[n] >= 0 {
+			x.Start = end[before[n]]
+		}
+		end[n] = x.Start + x.Time
+		if last < 0 || end[n] > end[last] {
+			last = n
+		}
+	}
+	if last >= 0 {
+		f.Length = end[last]
+	}
+	for n := last; n >= 0; n = before[n] {
+		f.Critical = append(f.Critical, n)
+		f.Nodes[n].Critical = true
+	}
+	slices.Reverse(f.Critical)
+	p.slack(&f)
+	p.blast(&f)
+	for l, level := range f.Levels {
+		width := 0
+		for _, n := range level {
+			width += f.Nodes[n].Elements
+		}
+		if width > f.Width {
+			f.Width, f.WidestLevel = width, l
+		}
+	}
+	return f
+}
+
+// expect sets the duration and the number of elements of a node; those of its
+// parents are set.
+func (p *Plan) expect(n int32, f *Forecast, m Measures, a Assumed) {
+	x, node := &f.Nodes[n], &p.Nodes[n]
+	known, ran := m[node.Name]
+	ran = ran && known.Tasks > 0
+	x.Run, x.RunBasis = a.Run, BasisAssumed
+	if ran {
+		x.Run, x.RunBasis = known.Run, BasisHistory
+	}
+	x.Elements, x.ElementsBasis = 1, BasisDeclared
+	if node.Mapped {
+		switch {
+		case node.root >= 0 && node.root != n:
+			first := &f.Nodes[node.root]
+			x.Elements, x.ElementsBasis = first.Elements, first.ElementsBasis
+		case node.listed >= 0:
+			x.Elements = node.listed
+		case ran && known.Elements > 0:
+			x.Elements, x.ElementsBasis = known.Elements, BasisHistory
+		default:
+			x.Elements, x.ElementsBasis = a.Elements, BasisAssumed
+		}
+	}
+	x.Time = x.Run
+	if x.Elements == 0 {
+		x.Time = 0
+	}
+}
+
+// slack works out how much later each node may start.
+func (p *Plan) slack(f *Forecast) {
+	latest := make([]time.Duration, len(p.Nodes)) // when the node must have ended
+	for i := range latest {
+		latest[i] = f.Length
+	}
+	for _, n := range slices.Backward(p.order) {
+		x := &f.Nodes[n]
+		x.Slack = latest[n] - x.Time - x.Start
+		for _, q := range p.Nodes[n].Parents {
+			latest[q] = min(latest[q], latest[n]-x.Time)
+		}
+	}
+}
+
+// blast counts what waits for each node, directly or not. It goes over the nodes
+// in blocks of 64, one bit for each, so that 5,000 nodes take no quarter of a
+// second.
+func (p *Plan) blast(f *Forecast) {
+	reached := make([]uint64, len(p.Nodes)) // by which nodes of the block
+	for from := 0; from < len(p.Nodes); from += 64 {
+		clear(reached)
+		for _, n := range p.order {
+			for _, q := range p.Nodes[n].Parents {
+				reached[n] |= reached[q]
+				if k := int(q) - from; 0 <= k && k < 64 {
+					reached[n] |= 1 << k
+				}
+			}
+			for k, bits := from, reached[n]; bits != 0; k, bits = k+1, bits>>1 {
+				if bits&1 != 0 {
+					f.Nodes[k].Blast++
+					f.Nodes[k].BlastTasks += f.Nodes[n].Elements
+				}
+			}
+		}
+	}
+}
+
+// ByBlast returns the nodes on which most hangs first; those on which nothing
+// hangs are left out.
+func (f *Forecast) ByBlast() []int32 {
+	var out []int32
+	for i := range f.Nodes {
+		if f.Nodes[i].Blast > 0 {
+			out = append(out, int32(i))
+		}
+	}
+	slices.SortStableFunc(out, func(a, b int32) int { return cmp.Compare(f.Nodes[b].Blast, f.Nodes[a].Blast) })
+	return out
+}
