@@ -30,18 +30,20 @@ type bench struct {
 	pg     postgres
 	report report
 	choice
+	capacities map[string]float64 // jobs a second of each system, as measured
 }
 
 // choice is what the command line changes.
 type choice struct {
-	only    []string // parts
-	systems []string // to compare; none is all
-	long    bool     // the long parts instead of the others
-	n       int      // jobs or repeats of a run; 0 is the workload's own number
-	nRounds int      // 0 is the workload's own number
-	slots   int      // handlers at a time; 0 is each system's best
-	conns   int      // to PostgreSQL; 0 is each system's best
-	profile string   // file for the processor profile of Drover's runs
+	only    []string      // parts
+	systems []string      // to compare; none is all
+	long    bool          // the long parts instead of the others
+	n       int           // jobs or repeats of a run; 0 is the workload's own number
+	nRounds int           // 0 is the workload's own number
+	slots   int           // handlers at a time; 0 is each system's best
+	conns   int           // to PostgreSQL; 0 is each system's best
+	length  time.Duration // of the long workloads; 0 is their own
+	profile string        // file for the processor profile of Drover's runs
 }
 
 // part is one thing that can be measured.
@@ -59,7 +61,14 @@ var parts = []part{
 	{"tasks", false, (*bench).tasks},
 	{"demo", false, (*bench).demo},
 	{"queue", false, (*bench).queue},
+	{"single", false, (*bench).single},
+	{"latency", false, (*bench).latency},
 	{"graphs", false, (*bench).graphs},
+	{"backlog", false, (*bench).backlog},
+	{"tenants", false, (*bench).tenants},
+	{"memory", true, (*bench).memory},
+	{"pressure", true, (*bench).pressure},
+	{"overload", true, (*bench).overload},
 }
 
 func main() {
@@ -72,6 +81,7 @@ func main() {
 	flag.IntVar(&c.nRounds, "rounds", 0, "rounds, instead of the workload's own number")
 	flag.IntVar(&c.slots, "slots", 0, "handlers at a time, instead of each system's best")
 	flag.IntVar(&c.conns, "conns", 0, "connections to PostgreSQL, instead of each system's best")
+	flag.DurationVar(&c.length, "for", 0, "how long each long workload lasts, instead of its own time")
 	flag.StringVar(&c.profile, "cpuprofile", "", "`file` for the processor profile of the process that runs Drover; the last run's stays")
 	work := flag.Bool("worker", false, "be the worker process; the bench starts it")
 	one := flag.String("run", "", "be the process of one run; the bench starts it")
@@ -119,7 +129,7 @@ func measure(ctx context.Context, root string, c choice) (err error) {
 			return fmt.Errorf("there is no system %q", name)
 		}
 	}
-	b := &bench{root: root, house: house{ctx: ctx, drover: filepath.Join(root, "bin", "drover")}, pg: postgres{url: os.Getenv("DROVER_TEST_POSTGRES")}, choice: c}
+	b := &bench{root: root, house: house{ctx: ctx, drover: filepath.Join(root, "bin", "drover")}, pg: postgres{url: os.Getenv("DROVER_TEST_POSTGRES")}, choice: c, capacities: map[string]float64{}}
 	if b.pg.url == "" {
 		return errors.New("DROVER_TEST_POSTGRES names no PostgreSQL; make bench starts one")
 	}

@@ -51,6 +51,18 @@ func (h *house) spawn(env []string, adjust func(*exec.Cmd), name string, args ..
 	return p, p.cmd.Start()
 }
 
+// logsIn is the end of what each process printed.
+func logsIn(dir string) string {
+	var all strings.Builder
+	logs, _ := filepath.Glob(filepath.Join(dir, "log.*")) // the pattern is sound
+	for _, name := range logs {
+		if said, err := os.ReadFile(name); err == nil && len(said) > 0 {
+			fmt.Fprintf(&all, "%s: %s\n", filepath.Base(name), said[max(0, len(said)-2000):])
+		}
+	}
+	return all.String()
+}
+
 // stop ends a process as an operator does, and tells what it printed if that went wrong.
 func (p *process) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -160,12 +172,21 @@ type number struct {
 	N int `json:"n"`
 }
 
-// handlers makes a worker for the queue whose tasks do nothing, or add one.
+// handlers makes a worker for the queue whose tasks do nothing, add one, or last
+// until a time.
 func handlers(conn protocol.Worker, queue string, slots int, e *entries) *worker.Worker {
 	w := worker.New(conn, worker.Config{Queues: []string{queue}, Slots: slots})
 	worker.Handle(w, "noop", func(_ context.Context, _ *worker.Task, in payload) (struct{}, error) {
 		e.enter(in)
 		return struct{}{}, nil
+	})
+	worker.Handle(w, "hold", func(ctx context.Context, _ *worker.Task, until payload) (struct{}, error) {
+		e.enter(payload{})
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Until(time.Unix(0, until.Due))):
+		}
+		return struct{}{}, ctx.Err()
 	})
 	worker.Handle(w, "add", func(_ context.Context, _ *worker.Task, in number) (number, error) {
 		e.enter(payload{})

@@ -186,7 +186,7 @@ func (b *bench) submit() error {
 // drain starts a worker and waits until nothing is left in the queue. It counts
 // what succeeded; problem says what is wrong with that.
 func (b *bench) drain(i *installation, want int, began time.Time) (took time.Duration, problem string, err error) {
-	w, err := b.work(i, benchQueue, 200, &entries{})
+	w, err := b.work(i, benchQueue, 200, 1, &entries{})
 	if err != nil {
 		return 0, "", err
 	}
@@ -301,7 +301,7 @@ func (b *bench) tasksOn(kind string) (err error) {
 		return err
 	}
 	began := time.Now()
-	w, err := b.work(i, benchQueue, 200, &entries{})
+	w, err := b.work(i, benchQueue, 200, 1, &entries{})
 	if err != nil {
 		return err
 	}

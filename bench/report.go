@@ -79,8 +79,9 @@ type report struct {
 	LoadAfter float64   `json:"load_after"`
 	Seconds   float64   `json:"seconds"`
 	Figures   []figure  `json:"figures"`
-	// Runs are all runs of the workloads in which systems are compared.
-	Runs map[string][]result `json:"runs"`
+	// Workloads are those that were run, in order, and Runs all their runs.
+	Workloads []string            `json:"workloads"`
+	Runs      map[string][]result `json:"runs"`
 }
 
 func newReport(ctx context.Context, root, dir, postgres string) (report, error) {

@@ -15,45 +15,68 @@ import (
 	"time"
 )
 
-// rounds runs a workload on some systems, each in a process and on a database
-// of its own, round after round; the order turns and is reversed in every other
-// round, so that no system is always the first or after the same one.
-func (b *bench) rounds(s spec, names []string, each func(system string, s *spec)) error {
-	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return len(b.systems) > 0 && !slices.Contains(b.systems, n) })
-	for round := range b.times(s.Workload) {
-		for _, name := range inOrder(names, round) {
-			one := s
-			one.System = name
-			if each != nil {
-				each(name, &one)
-			}
-			r, err := b.one(one)
+// rounds does some runs of a workload, each in a process and, unless it names
+// one, on a database of its own, round after round. The order turns and is
+// reversed in every other round, so that none is always the first or after the
+// same one.
+func (b *bench) rounds(workload string, specs ...spec) error {
+	specs = slices.DeleteFunc(specs, func(s spec) bool { return len(b.systems) > 0 && !slices.Contains(b.systems, s.System) })
+	for round := range cmp.Or(b.nRounds, usualRounds[workload], 1) {
+		for _, s := range inOrder(specs, round) {
+			s.Workload = workload
+			r, err := b.one(s)
 			if err != nil {
 				return err
 			}
 			r.Round = round
-			b.report.Runs[s.Workload] = append(b.report.Runs[s.Workload], r)
-			fmt.Fprintf(os.Stderr, "  round %d, %s: %s\n", round+1, titles[name], r)
+			if b.report.Runs[workload] == nil {
+				b.report.Workloads = append(b.report.Workloads, workload)
+			}
+			b.report.Runs[workload] = append(b.report.Runs[workload], r)
+			fmt.Fprintf(os.Stderr, "  %s, round %d, %s: %s\n", workload, round+1, r.title(), r)
 		}
 	}
 	return nil
 }
 
-// inOrder is the order of a round.
-func inOrder(names []string, round int) []string {
-	turn := 0
-	if len(names) > 0 {
-		turn = round / 2 % len(names)
+// usualRounds are how many rounds a workload has, if not one.
+var usualRounds = map[string]int{
+	"queue": 5, "single": 5, "latency": 3, "latency under load": 3,
+	"fan": 3, "chain": 3, "layers": 3, "backlog": 5, "tenants": 3,
+}
+
+// forEach makes a spec for each of some systems; adjust may change one.
+func forEach(s spec, names []string, adjust func(*spec)) []spec {
+	var specs []spec
+	for _, name := range names {
+		one := s
+		one.System = name
+		if adjust != nil {
+			adjust(&one)
+		}
+		specs = append(specs, one)
 	}
-	out := slices.Concat(names[turn:], names[:turn])
+	return specs
+}
+
+// inOrder is the order of a round.
+func inOrder(specs []spec, round int) []spec {
+	turn := 0
+	if len(specs) > 0 {
+		turn = round / 2 % len(specs)
+	}
+	out := slices.Concat(specs[turn:], specs[:turn])
 	if round%2 == 1 {
 		slices.Reverse(out)
 	}
 	return out
 }
 
-// one does one run on an empty database.
+// one does one run, on an empty database if it names none.
 func (b *bench) one(s spec) (r result, err error) {
+	if s.Postgres != "" {
+		return b.on(s.Postgres, s)
+	}
 	database, err := b.pg.database(b.ctx)
 	if err != nil {
 		return r, err
@@ -94,12 +117,13 @@ func (b *bench) on(database string, s spec) (r result, err error) {
 	return r, json.Unmarshal(out.Bytes(), &r)
 }
 
-// times is how many rounds a workload has.
-func (b *bench) times(workload string) int {
-	return cmp.Or(b.nRounds, usualRounds[workload])
+// title names what was run.
+func (r result) title() string {
+	if r.Variant == "" {
+		return titles[r.System]
+	}
+	return titles[r.System] + ", " + r.Variant
 }
-
-var usualRounds = map[string]int{"queue": 5, "fan": 3, "chain": 3, "layers": 3}
 
 // String shows what a run found, for the log.
 func (r result) String() string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -128,12 +129,12 @@ func (e *entries) latencies() []time.Duration {
 }
 
 // ended waits until the database says that n jobs have finished, and returns
-// when that was. It asks only once the handler has been entered so often.
-func ended(ctx context.Context, s system, n int, limit time.Duration) (time.Time, error) {
+// when that was. It asks only once the handler has been entered as often as it takes.
+func ended(ctx context.Context, r *run, n int, limit time.Duration) (time.Time, error) {
 	deadline := time.Now().Add(limit)
 	for {
-		if int(s.entered().n.Load()) >= n {
-			c, err := s.count(ctx)
+		if r.before.Finished+int(r.entered().n.Load()) >= n {
+			c, err := r.count(ctx)
 			now := time.Now()
 			if err != nil {
 				return now, err
@@ -143,8 +144,8 @@ func ended(ctx context.Context, s system, n int, limit time.Duration) (time.Time
 			}
 		}
 		if time.Now().After(deadline) {
-			c, err := s.count(ctx)
-			return time.Now(), fmt.Errorf("after %s: %d entries, %d of %d finished (%v)", limit, s.entered().n.Load(), c.Finished, n, err)
+			c, err := r.count(ctx)
+			return time.Now(), errors.Join(fmt.Errorf("after %s: %d entries, %d of %d finished", limit, r.entered().n.Load(), c.Finished, n), err)
 		}
 		select {
 		case <-ctx.Done():
@@ -152,18 +153,4 @@ func ended(ctx context.Context, s system, n int, limit time.Duration) (time.Time
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
-}
-
-// audited compares what was submitted with what the handler and the database
-// saw; it says what is wrong, or nothing.
-func audited(ctx context.Context, s system, submitted int) (string, error) {
-	c, err := s.count(ctx)
-	if err != nil {
-		return "", err
-	}
-	n := int(s.entered().n.Load())
-	if c.Finished != n || c.Waiting+c.Finished != submitted {
-		return fmt.Sprintf("%d submitted, %d entries, %d finished, %d waiting", submitted, n, c.Finished, c.Waiting), nil
-	}
-	return "", nil
 }

@@ -52,16 +52,23 @@ func newDroverJobs(s submitter, api *client.Client) droverJobs {
 func (j *droverJobs) submitMany(ctx context.Context, n int) error {
 	for n > 0 {
 		k := min(n, len(j.bulk))
-		answers, err := j.SubmitMany(ctx, j.bulk[:k])
-		if err != nil {
+		if err := refused(j.SubmitMany(ctx, j.bulk[:k])); err != nil {
 			return err
 		}
-		for _, a := range answers {
-			if a.Err != nil {
-				return a.Err
-			}
-		}
 		n -= k
+	}
+	return nil
+}
+
+// refused says whether some of many jobs were.
+func refused(answers []drover.Submitted, err error) error {
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		if a.Err != nil {
+			return a.Err
+		}
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/drover-dev/drover/client"
 )
 
@@ -43,7 +45,7 @@ func openDroverHTTP(ctx context.Context, o settings) (_ system, err error) {
 }
 
 func (s *droverHTTP) work(context.Context) (err error) {
-	s.worker, err = s.house.work(s.installation, benchQueue, s.slots, &s.entries)
+	s.worker, err = s.house.work(s.installation, benchQueue, s.slots, 1, &s.entries)
 	return err
 }
 
@@ -85,8 +87,8 @@ type workerProcess struct {
 	read chan error
 }
 
-// work starts a worker process.
-func (h *house) work(i *installation, queue string, slots int, e *entries) (*workerProcess, error) {
+// work starts a process with so many workers of so many slots.
+func (h *house) work(i *installation, queue string, slots, workers int, e *entries) (*workerProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -96,7 +98,7 @@ func (h *house) work(i *installation, queue string, slots int, e *entries) (*wor
 		return nil, err
 	}
 	defer out.Close()
-	p, err := h.spawn([]string{"BENCH_URL=" + i.url, "BENCH_TOKEN=" + i.token, "BENCH_QUEUE=" + queue, "BENCH_SLOTS=" + strconv.Itoa(slots)},
+	p, err := h.spawn([]string{"BENCH_URL=" + i.url, "BENCH_TOKEN=" + i.token, "BENCH_QUEUE=" + queue, "BENCH_SLOTS=" + strconv.Itoa(slots), "BENCH_WORKERS=" + strconv.Itoa(workers)},
 		func(c *exec.Cmd) { c.ExtraFiles = []*os.File{out} }, self, "-worker")
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -136,36 +138,32 @@ func (e *entries) follow(r io.Reader) error {
 	return lines.Err()
 }
 
-// workerMain is the worker process.
+// workerMain is the worker process. Each of its workers has connections of its own.
 func workerMain(ctx context.Context) error {
-	c, err := client.New(client.Config{URL: os.Getenv("BENCH_URL"), Token: os.Getenv("BENCH_TOKEN"), UserAgent: "bench-worker"})
-	if err != nil {
-		return err
-	}
 	slots, err := strconv.Atoi(os.Getenv("BENCH_SLOTS"))
 	if err != nil {
 		return fmt.Errorf("BENCH_SLOTS: %w", err)
 	}
+	n, err := strconv.Atoi(os.Getenv("BENCH_WORKERS"))
+	if err != nil {
+		return fmt.Errorf("BENCH_WORKERS: %w", err)
+	}
 	out := os.NewFile(3, "entries")
 	var e entries
-	ended := make(chan struct{})
-	told := make(chan struct{})
+	ended, told := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(told)
-		last := int64(0)
-		for done := false; !done; {
-			select {
-			case <-ended:
-				done = true
-			case <-time.After(2 * time.Millisecond):
-			}
-			if n := e.n.Load(); n != last {
-				last = n
-				fmt.Fprintln(out, n)
-			}
-		}
+		e.tell(out, ended)
 	}()
-	err = handlers(c, os.Getenv("BENCH_QUEUE"), slots, &e).Run(ctx)
+	var all errgroup.Group
+	for range n {
+		c, err := client.New(client.Config{URL: os.Getenv("BENCH_URL"), Token: os.Getenv("BENCH_TOKEN"), UserAgent: "bench-worker"})
+		if err != nil {
+			return err
+		}
+		all.Go(func() error { return handlers(c, os.Getenv("BENCH_QUEUE"), slots, &e).Run(ctx) })
+	}
+	err = all.Wait()
 	close(ended)
 	<-told
 	if late := e.latencies(); len(late) > 0 {
@@ -173,4 +171,20 @@ func workerMain(ctx context.Context) error {
 		err = errors.Join(err, writeErr)
 	}
 	return errors.Join(err, out.Close())
+}
+
+// tell writes the number of entries whenever it has changed, until it has ended.
+func (e *entries) tell(out io.Writer, ended <-chan struct{}) {
+	last := int64(0)
+	for done := false; !done; {
+		select {
+		case <-ended:
+			done = true
+		case <-time.After(2 * time.Millisecond):
+		}
+		if n := e.n.Load(); n != last {
+			last = n
+			fmt.Fprintln(out, n)
+		}
+	}
 }

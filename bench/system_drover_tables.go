@@ -50,3 +50,9 @@ func (t *droverTables) close() error {
 	}
 	return t.postgres.Close(context.Background())
 }
+
+// ofOthers counts the finished tasks of all tenants but one.
+func (t *droverTables) ofOthers(ctx context.Context, tenant string) (n int, err error) {
+	err = t.postgres.QueryRow(ctx, "SELECT count(*) FROM task_final WHERE tenant <> (SELECT id FROM tenants WHERE name = $1)", tenant).Scan(&n)
+	return n, err
+}

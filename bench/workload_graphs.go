@@ -48,11 +48,11 @@ func (b *bench) graphs() error {
 		spec
 		systems []string
 	}{
-		{spec{Workload: "fan", N: 10, Shape: shape{Name: "fan", Width: 1000, Depth: 1}}, []string{"drover", "dbos", "drover-http"}},
-		{spec{Workload: "chain", N: 1, Shape: shape{Name: "chain", Width: 1, Depth: 1000}}, []string{"drover", "dbos", "drover-http"}},
-		{spec{Workload: "layers", N: 1, Shape: shape{Name: "layers", Width: 10_000, Depth: 10}}, []string{"drover", "drover-http"}},
+		{spec{N: 10, Shape: shape{Name: "fan", Width: 1000, Depth: 1}}, []string{"drover", "dbos", "drover-http"}},
+		{spec{N: 1, Shape: shape{Name: "chain", Width: 1, Depth: 1000}}, []string{"drover", "dbos", "drover-http"}},
+		{spec{N: 1, Shape: shape{Name: "layers", Width: 10_000, Depth: 10}}, []string{"drover", "drover-http"}},
 	} {
-		if err := b.rounds(w.spec, w.systems, nil); err != nil {
+		if err := b.rounds(w.Shape.Name, forEach(w.spec, w.systems, nil)...); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,7 @@ func queueRun(ctx context.Context, r *run) (err error) {
 	if err := r.work(ctx); err != nil {
 		return err
 	}
-	end, err := ended(ctx, r, r.N, 5*time.Minute)
+	end, err := ended(ctx, r, r.before.Finished+r.N, 5*time.Minute)
 	if err != nil {
 		r.void = err.Error()
 		return nil
@@ -44,7 +44,7 @@ func queueRun(ctx context.Context, r *run) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.void, err = audited(ctx, r, r.N); err != nil {
+	if err := r.audit(ctx, r.N); err != nil {
 		return err
 	}
 	per := func(total float64) float64 { return total / float64(r.N) }
@@ -68,9 +68,9 @@ func queueRun(ctx context.Context, r *run) (err error) {
 // queue: many jobs of one task each, side by side. DBOS gets fewer: it does
 // some hundred a second, and more of them would only make it slower.
 func (b *bench) queue() error {
-	return b.rounds(spec{Workload: "queue", N: 100_000}, []string{"drover", "river", "drover-http", "dbos", "drover-sqlite"}, func(system string, s *spec) {
-		if system == "dbos" {
+	return b.rounds("queue", forEach(spec{N: 100_000}, []string{"drover", "river", "drover-http", "dbos", "drover-sqlite"}, func(s *spec) {
+		if s.System == "dbos" {
 			s.N = 10_000
 		}
-	})
+	})...)
 }

@@ -11,3 +11,8 @@ import (
 func (e *Engine) AuditIn(ctx context.Context, tx store.Tx) ([]Audited, error) {
 	return e.audit(ctx, tx, drover.JobID{})
 }
+
+// Number makes the number of a queue or lane.
+func (e *Engine) Number(ctx context.Context, find func(store.Tx) (int32, error)) (int32, error) {
+	return e.number(ctx, find)
+}

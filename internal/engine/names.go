@@ -19,6 +19,8 @@ type names struct {
 	laneID     sync.Map // store.LaneKey → int32
 	laneKey    sync.Map // int32 → store.LaneKey
 	tenantName sync.Map // int32 → name
+
+	numbering sync.Mutex // held while this process makes a number: new ones are the next, and all want the same
 }
 
 // queue returns the number of a queue, made when it does not exist.
@@ -48,9 +50,11 @@ func (e *Engine) lane(ctx context.Context, k store.LaneKey) (int32, error) {
 	return id, nil
 }
 
-// number runs find in a transaction of its own, again when another made the
-// same number at the same moment.
+// number runs find in a transaction of its own, again when another process made
+// the same number at the same moment.
 func (e *Engine) number(ctx context.Context, find func(store.Tx) (int32, error)) (id int32, err error) {
+	e.names.numbering.Lock()
+	defer e.names.numbering.Unlock()
 	for range 10 {
 		err = e.db.Write(ctx, func(tx store.Tx) error {
 			var ferr error

@@ -13,6 +13,7 @@ import (
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/internal/store"
 	"github.com/drover-dev/drover/internal/store/driver"
 )
 
@@ -692,5 +693,31 @@ func TestSessionsAreRenewedAndClosedWhileTheySettle(t *testing.T) {
 			w.want(id, drover.Succeeded)
 		}
 		checkInvariants(t, w)
+	})
+}
+
+// TestNumbersAreMadeOneAtATime: every new queue and lane wants the next number,
+// so that of many who want one at once all but one would have to try again, and
+// some of them too often.
+func TestNumbersAreMadeOneAtATime(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		var inside atomic.Int32
+		err := together(8, func(int) error {
+			_, err := w.Number(t.Context(), func(tx store.Tx) (int32, error) {
+				n := inside.Add(1)
+				defer inside.Add(-1)
+				if _, err := store.QueueNames(t.Context(), tx); err != nil {
+					return 0, err
+				}
+				if n > 1 {
+					return 0, fmt.Errorf("%d make a number", n)
+				}
+				return n, nil
+			})
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	})
 }
