@@ -282,6 +282,10 @@ func Artifact(kind string) Option {
 	return func(t *Task) { t.set("artifact", map[string]string{"kind": kind}) }
 }
 
+// OutputSchema sets the JSON Schema that the task's output must fit, of a map each
+// element's: anything that encoding/json writes as an object.
+func OutputSchema(schema any) Option { return func(t *Task) { t.setJSON("output", schema) } }
+
 // Describe sets what people read about the task.
 func Describe(text string) Option { return func(t *Task) { t.set("description", text) } }
 

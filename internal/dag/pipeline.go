@@ -52,6 +52,7 @@ type task struct {
 	over                 need   // for_each: NAME
 	each                 *value // for_each: a list, or an expression for one
 	with                 *value
+	output               *value // the schema of its output, or nil
 }
 
 // need is a task's name as it was written somewhere.
@@ -303,6 +304,12 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 				continue
 			}
 			t.with = v
+		case "output":
+			if v.kind != object {
+				r.at(v, at, "this must be a JSON Schema of the task's output, which is a mapping, and is %s; for example `output: {type: object}`", v.kind)
+				continue
+			}
+			t.output = v
 		case "artifact":
 			if !r.mapping(v, at, "artifact", artifactKeys) {
 				continue
@@ -546,6 +553,7 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 			Nodes:     make([]Node, n),
 			with:      make([]template, n),
 			each:      make([]template, n),
+			gives:     make([]*schema, n),
 			inputRefs: make([][]Ref, n),
 			eachRefs:  make([][]Ref, n),
 		},
@@ -561,6 +569,11 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 		c.node(int32(i))
 	}
 	c.roots()
+	for i, t := range p.tasks {
+		if t.output != nil {
+			c.plan.gives[i] = c.schema(t.output, t.at.member("output"))
+		}
+	}
 	for i := range p.tasks {
 		c.expressions(int32(i))
 	}
@@ -726,6 +739,7 @@ func (c *compiler) expression(i int32, e *expr, v *value, at *path, element bool
 			c.at(v, at, "${{ %s }} has no meaning here: task %q has no for_each", e, node.Name)
 		case e.root == rootItem && node.Over >= 0:
 			refs.add(Ref{node.Over, true})
+			c.declared(c.p.tasks[node.Over].output, 0, e, v, at)
 		}
 	case rootOutput:
 		parent, ok := c.need(i, need{e.task, v, at})
@@ -739,6 +753,13 @@ func (c *compiler) expression(i int32, e *expr, v *value, at *path, element bool
 			c.at(v, at, "task %q is a map, so its output is a list; write %s[0].%s for one element's, or use the whole list", e.task, e.upTo(0), e.steps[0].name)
 		}
 		refs.add(Ref{parent, same})
+		from := 0
+		if c.plan.Nodes[parent].Mapped && !same { // the first step is the element
+			if from = 1; len(e.steps) == 0 || e.steps[0].isName {
+				return
+			}
+		}
+		c.declared(c.p.tasks[parent].output, from, e, v, at)
 	}
 }
 

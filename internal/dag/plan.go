@@ -40,6 +40,8 @@ type Plan struct {
 	each   []template // per node; nil where the task is no map over a list
 	schema *schema    // nil when the pipeline declares no input
 
+	gives []*schema // per node; nil where the task declares no output
+
 	inputRefs, eachRefs [][]Ref // per node: what Render and Elements need
 }
 
@@ -135,6 +137,7 @@ func Single(kind, queue string, timeout time.Duration, r drover.Retry) *Plan {
 		with:  make([]template, 1),
 		each:  make([]template, 1),
 
+		gives:     make([]*schema, 1),
 		inputRefs: make([][]Ref, 1),
 		eachRefs:  make([][]Ref, 1),
 	}

@@ -263,9 +263,15 @@ func cost(s *jsonschema.Schema, memo map[*jsonschema.Schema]int) int {
 }
 
 // inputRef checks an expression into the input against the declared properties.
-func (c *compiler) inputRef(e *expr, v *value, at *path) {
-	s := c.p.input
+func (c *compiler) inputRef(e *expr, v *value, at *path) { c.declared(c.p.input, 0, e, v, at) }
+
+// declared checks the steps of an expression, from one on, against the properties
+// that a schema lists.
+func (c *compiler) declared(s *value, from int, e *expr, v *value, at *path) {
 	for i, st := range e.steps {
+		if i < from {
+			continue
+		}
 		if s == nil || s.kind != object || !st.isName {
 			return
 		}
@@ -367,21 +373,39 @@ func (p *Plan) CheckInput(input json.RawMessage) error {
 	}
 	input = orEmpty(input)
 	var whole json.RawMessage
-	err := json.Unmarshal(input, &whole)
-	var doc any
-	if err == nil {
-		doc, err = jsonschema.UnmarshalJSON(bytes.NewReader(p.schema.withDefaults(input)))
-	}
-	if err != nil {
+	if err := json.Unmarshal(input, &whole); err != nil {
 		return drover.Errorf(drover.CodeValidation, "the input is not JSON: %s", clip(err.Error(), 200))
 	}
-	mismatch := &drover.Error{Code: drover.CodeSchemaMismatch, Detail: fmt.Sprintf("the input does not fit the schema of pipeline %q", p.Name)}
-	if at := wild(doc, (*path)(nil).member("input")); at != nil {
+	return p.schema.check(p.schema.withDefaults(input), "input", fmt.Sprintf("the input does not fit the schema of pipeline %q", p.Name))
+}
+
+// HasOutputSchema reports whether the definition says what a node's output looks like.
+func (p *Plan) HasOutputSchema(node int32) bool { return p.gives[node] != nil }
+
+// CheckOutput checks what a task of node gave, nothing being null, against the
+// schema that the definition has for it, if any. The error is a *drover.Error with
+// code schema-mismatch.
+func (p *Plan) CheckOutput(node int32, output json.RawMessage) error {
+	s := p.gives[node]
+	if s == nil {
+		return nil
+	}
+	return s.check(trim(output), "output", fmt.Sprintf("the output of task %q does not fit its schema", p.Nodes[node].Name))
+}
+
+// check checks doc, which is called root in complaints.
+func (s *schema) check(src json.RawMessage, root, detail string) error {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(src))
+	if err != nil {
+		return drover.Errorf(drover.CodeValidation, "the %s is not JSON: %s", root, clip(err.Error(), 200))
+	}
+	mismatch := &drover.Error{Code: drover.CodeSchemaMismatch, Detail: detail}
+	if at := wild(doc, (*path)(nil).member(root)); at != nil {
 		mismatch.Fields = []drover.FieldError{{Field: at.String(), Message: fmt.Sprintf(
 			"the number is too long; at most %d characters and an exponent up to %d", digitCap, exponentCap)}}
 		return mismatch
 	}
-	if err = p.schema.compiled.Validate(doc); err == nil {
+	if err = s.compiled.Validate(doc); err == nil {
 		return nil
 	}
 	var ve *jsonschema.ValidationError
@@ -392,7 +416,7 @@ func (p *Plan) CheckInput(input json.RawMessage) error {
 		if len(mismatch.Fields) >= collectCap {
 			break
 		}
-		mismatch.Fields = append(mismatch.Fields, fieldErrors(leaf)...)
+		mismatch.Fields = append(mismatch.Fields, fieldErrors(leaf, root)...)
 	}
 	// The properties of an object are checked in no order.
 	slices.SortStableFunc(mismatch.Fields, func(a, b drover.FieldError) int { return strings.Compare(a.Field, b.Field) })

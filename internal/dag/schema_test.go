@@ -206,3 +206,41 @@ func TestNoOtherDocumentIsRead(t *testing.T) {
 		t.Errorf("got %q, want a refusal", got)
 	}
 }
+
+func TestExpressionsIntoDeclaredOutputsAreChecked(t *testing.T) {
+	t.Parallel()
+	const head = `
+pipeline: p
+tasks:
+  one: {run: x, output: {type: object, properties: {score: {type: number}, deep: {type: object, properties: {a: {}}}}}}
+  many: {run: x, for_each: [1, 2], output: {type: object, properties: {score: {type: number}}}}
+  open: {run: x, output: {type: object, additionalProperties: true, properties: {score: {}}}}
+`
+	for with, want := range map[string]string{
+		`{run: x, with: "${{ tasks.one.output.score }}"}`:              "",
+		`{run: x, with: "${{ tasks.one.output.deep.a.b.c }}"}`:         "",
+		`{run: x, with: "${{ tasks.one.output.scor }}"}`:               `tasks.t.with: ${{ tasks.one.output.scor }}: the schema of tasks.one.output has no property "scor"; did you mean "score"?`,
+		`{run: x, with: "${{ tasks.one.output.deep.b }}"}`:             `tasks.t.with: ${{ tasks.one.output.deep.b }}: the schema of tasks.one.output.deep has no property "b"; declare it, or set additionalProperties: true`,
+		`{run: x, for_each: "${{ tasks.one.output.list }}"}`:           `tasks.t.for_each: ${{ tasks.one.output.list }}: the schema of tasks.one.output has no property "list"; declare it, or set additionalProperties: true`,
+		`{run: x, with: "${{ tasks.many.output[0].score }}"}`:          "",
+		`{run: x, with: "${{ tasks.many.output[0].sore }}"}`:           `tasks.t.with: ${{ tasks.many.output[0].sore }}: the schema of tasks.many.output[0] has no property "sore"; did you mean "score"?`,
+		`{run: x, with: "${{ tasks.many.output }}"}`:                   "",
+		`{run: x, for_each: many, with: "${{ item.score }}"}`:          "",
+		`{run: x, for_each: many, with: "${{ item.x }}"}`:              `tasks.t.with: ${{ item.x }}: the schema of item has no property "x"; declare it, or set additionalProperties: true`,
+		`{run: x, for_each: many, with: "${{ tasks.many.output.x }}"}`: `tasks.t.with: ${{ tasks.many.output.x }}: the schema of tasks.many.output has no property "x"; declare it, or set additionalProperties: true`,
+		`{run: x, with: "${{ tasks.open.output.anything }}"}`:          "",
+		`{run: x, output: {type: objekt}}`:                             `tasks.t.output.type: `,
+		`{run: x, output: object}`:                                     `tasks.t.output: this must be a JSON Schema`,
+	} {
+		_, err := Parse("", []byte(head+"  t: "+with+"\n"))
+		var e *drover.Error
+		errors.As(err, &e)
+		got := ""
+		if e != nil {
+			got = e.Fields[0].Field + ": " + e.Fields[0].Message
+		}
+		if want == "" && got != "" || want != "" && !strings.HasPrefix(got, want) {
+			t.Errorf("%s\ngot  %s\nwant %s", with, got, want)
+		}
+	}
+}

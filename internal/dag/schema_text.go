@@ -255,8 +255,8 @@ func instancePath(at *path, tokens []string) *path {
 }
 
 // fieldErrors names the fields of the input that a leaf complains about.
-func fieldErrors(ve *jsonschema.ValidationError) []drover.FieldError {
-	at := instancePath((*path)(nil).member("input"), ve.InstanceLocation)
+func fieldErrors(ve *jsonschema.ValidationError, root string) []drover.FieldError {
+	at := instancePath((*path)(nil).member(root), ve.InstanceLocation)
 	each := func(names []string, format string, args ...any) (out []drover.FieldError) {
 		for _, m := range names {
 			out = append(out, drover.FieldError{Field: at.member(m).String(), Message: fmt.Sprintf(format, args...)})

@@ -227,9 +227,11 @@ func (e *Engine) answerRepeats(ctx context.Context, tx store.Tx, reports []*repo
 	}
 	for _, r := range open {
 		// Only the same word is a repeat: an attempt may have been ended without it.
-		// What a cancelled job's worker gave back was stored as an acknowledgement.
+		// What a cancelled job's worker gave back was stored as an acknowledgement, and a
+		// success whose output did not fit its schema as a failure.
 		end, ok := ends[r.lease]
-		if ok && (end.Outcome == r.Status || end.Outcome == drover.OutcomeCancelled && r.Status != drover.OutcomeSucceeded) {
+		if ok && (end.Outcome == r.Status || end.Outcome == drover.OutcomeCancelled && r.Status != drover.OutcomeSucceeded ||
+			end.Outcome == drover.OutcomeFailed && end.Status == drover.Failed && r.Status == drover.OutcomeSucceeded) {
 			r.answer.Status = end.Status
 			continue
 		}
@@ -268,6 +270,7 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		}
 		plans[id] = p
 	}
+	checkOutputs(plans, reports)
 	advancing := map[drover.JobID]*graph{}
 	var list []*graph
 	for _, r := range reports {
