@@ -239,7 +239,11 @@ func (e *Engine) ExpireOnce(ctx context.Context) (int, error) {
 			if err := tx.Pipe(ctx, store.ReadJobHeads(jobs, heads)); err != nil {
 				return err
 			}
-			j, _, err := e.ownRow(ctx, tx, x, jobs[0], heads[jobs[0]].Tenant)
+			h, ok := heads[jobs[0]]
+			if !ok {
+				return nil // it has ended and has been deleted
+			}
+			j, _, err := e.ownRow(ctx, tx, x, jobs[0], h.Tenant)
 			if err != nil || j == nil || j.Cancelling != 0 {
 				return err
 			}

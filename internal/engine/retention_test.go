@@ -220,6 +220,25 @@ func TestALiveJobIsNeverDeleted(t *testing.T) {
 	})
 }
 
+// TestAnExpiryOfADeletedJobIsForgotten: a job that was deleted before its
+// expires_at keeps no other from expiring.
+func TestAnExpiryOfADeletedJobIsForgotten(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		at := w.Now().Add(time.Hour)
+		gone := w.submit(drover.NewJob{Kind: "k", ExpiresAt: at})
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		if err := w.DeleteJob(t.Context(), w.c, gone); err != nil {
+			t.Fatal(err)
+		}
+		w.purge()
+		late := w.submit(drover.NewJob{Kind: "k", ExpiresAt: at.Add(time.Minute)})
+		w.clock.add += 2 * time.Hour
+		w.step("expire", w.ExpireOnce)
+		w.step("sweep", w.SweepOnce)
+		w.want(late, drover.Failed)
+	})
+}
+
 // TestRetentionIsTheTenantsOwn, and one that is never set is the default.
 func TestRetentionIsTheTenantsOwn(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {

@@ -25,7 +25,22 @@ func (g *ghost) unexpected(c *call, err error) bool {
 	switch c.kind {
 	case "acquire", "renew":
 		return refused.Code != drover.CodeLeaseLost || s == nil || s.ended == 0 && s.expires > c.s.now().UnixMicro()
+	case "beat", "stage":
+		h := drover.Held{}
+		if c.beat != nil {
+			h = c.beat.held
+		} else {
+			h = c.stage.held
+		}
+		t := g.tasks[h.TaskID]
+		held := t.row.place == running && t.row.lease == h.LeaseVersion
+		return (refused.Code != drover.CodeLeaseLost || held) && (refused.Code != drover.CodeOverloaded || c.stage != nil)
+	case "delete":
+		return (refused.Code != drover.CodeInvalidTransition || c.job.job.ended) && (refused.Code != drover.CodeNotFound || !c.job.job.purged)
 	case "cancel", "pause", "resume", "replay":
+		if refused.Code == drover.CodeNotFound {
+			return !c.job.job.purged
+		}
 		return refused.Code != drover.CodeInvalidTransition && refused.Code != drover.CodeIdempotencyReused
 	}
 	return true
@@ -47,6 +62,10 @@ func (g *ghost) answered(c *call, err error) {
 	switch {
 	case c.kind == "renew":
 		g.renewed(c, bad)
+	case c.stage != nil:
+		if a := g.arts[c.stage.got.ID]; a == nil || a.task.id != c.stage.held.TaskID || a.lease != c.stage.held.LeaseVersion {
+			bad("I28", "the answer has artifact %s, which is not staged", c.stage.got.ID)
+		}
 	case c.submit != nil:
 		g.submitted(c, bad)
 	case c.job != nil:
@@ -166,6 +185,10 @@ func (g *ghost) acted(c *call, bad func(string, string, ...any)) {
 		if j.cause == 0 && !j.ended {
 			bad("I18", "%s is cancelled by the answer, and not in truth", j)
 		}
+	case "delete":
+		if !j.purged {
+			bad("I54", "%s is deleted by the answer, and not in truth", j)
+		}
 	case "pause":
 		if !j.paused && !j.ended && c.tx == 1 {
 			bad("I18", "%s is paused by the answer, and not in truth", j)
@@ -235,6 +258,12 @@ func (g *ghost) acquired(c *call, bad func(string, string, ...any)) {
 		if int32(l.Attempt) != x.attempt || int32(l.Generation) != x.generation || l.MaxAttempts != g.max(t) || l.Index != t.idx || l.JobID != t.job.id {
 			bad("I07", "%s is handed out as attempt %d of %d, generation %d, index %d", t, l.Attempt, l.MaxAttempts, l.Generation, l.Index)
 		}
+		if string(l.Checkpoint) != x.checkpoint {
+			bad("I12", "%s lease %d is handed the checkpoint %q, want %q", t, l.LeaseVersion, l.Checkpoint, x.checkpoint)
+		}
+		if x.checkpoint != "" {
+			g.w.stats.Checkpoints++
+		}
 		want := ""
 		for gen := x.generation; gen > 1 && want == ""; gen-- {
 			want = string(t.edits[gen])
@@ -267,6 +296,9 @@ func (g *ghost) enters(k *worker, r *attempt, t *gtask) {
 			if d := x.lease.Timeout.Std(); d > 0 && g.w.clock.Sub(x.begun) > d {
 				continue // its timeout has stopped the handler, whether or not the worker knows that the server did the same
 			}
+			if end := g.ends[gend{t.id, x.lease.LeaseVersion, int64(x.session)}]; end != nil && end.apart {
+				continue // it missed its heartbeat; its worker hears of it when it renews
+			}
 			if x != r && x.lease.TaskID == t.id && x.lease.Generation == r.lease.Generation && !x.over && x.session == o.session {
 				g.w.violate("I40", "worker %d is given %s lease %d while worker %d runs it under lease %d and its session %d lives on by its clock", k.n, t, r.lease.LeaseVersion, o.n, x.lease.LeaseVersion, o.session)
 			}
@@ -298,6 +330,14 @@ func (w *world) finish(ctx context.Context) {
 			w.violate("I01", "%s was accepted and has not ended", j)
 		}
 	}
+	for _, a := range w.ghost.arts {
+		if !a.visible {
+			w.stats.Dropped++
+		}
+	}
+	if w.plan.purges && w.stop == nil {
+		w.outlive()
+	}
 	// The product's own audit, past every fault.
 	list, err := engine.New(store.New(w.db.drv, store.Options{Now: func() time.Time { return w.clock }}), engine.Options{}).Audit(ctx, time.Time{})
 	if err != nil {
@@ -306,6 +346,28 @@ func (w *world) finish(ctx context.Context) {
 	for _, a := range list {
 		if a.Violations > 0 {
 			w.violate(a.ID, "%s: %d violations of %q, such as %+v", a.Name, a.Violations, a.Means, a.Examples[0])
+		}
+	}
+}
+
+// outlive lets two days pass after a tenant has said how long its finished jobs
+// are kept: those that have outlived that must have left, and no others.
+func (w *world) outlive() {
+	s := w.servers[0]
+	keep := drover.Retention{Succeeded: drover.Duration(time.Hour), Failed: drover.Duration(2 * time.Hour)} // and cancelled ones for ever
+	w.do(&call{kind: "retention", s: s}, func(ctx context.Context) error {
+		_, err := s.e.SetRetention(ctx, w.db.callers[0], func(r *drover.Retention) { *r = keep })
+		return err
+	})
+	w.clock = w.clock.Add(48 * time.Hour)
+	for n := 1; n > 0 && w.stop == nil; {
+		w.do(&call{kind: "purge", s: s}, func(ctx context.Context) (err error) { n, err = s.e.PurgeOnce(ctx); return err })
+	}
+	for _, j := range w.ghost.jobs {
+		if outlived := j.tenant == 0 && j.status != drover.Cancelled; outlived && !j.purged {
+			w.violate("I54", "%s of tenant %d, %s, has outlived its time and is there", j, j.tenant, j.status)
+		} else if !outlived && j.purged && !w.ghost.deleted[j] {
+			w.violate("I54", "%s of tenant %d, %s, has left before its time", j, j.tenant, j.status)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func (c *Campaign) Run(ctx context.Context) (Figures, []Failure, error) {
 				if err != nil {
 					return err
 				}
-				defer func() { _ = db.drv.Close() }()
+				defer db.close()
 				for !stop.Load() && ctx.Err() == nil && (c.Until.IsZero() || time.Now().Before(c.Until)) {
 					i := int(next.Add(1)) - 1
 					if i >= c.Seeds {
@@ -165,7 +165,7 @@ func Explain(ctx context.Context, seed uint64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = db.drv.Close() }()
+	defer db.close()
 	o, err := smaller(ctx, db, seed)
 	if err != nil {
 		return "", err

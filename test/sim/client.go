@@ -72,7 +72,7 @@ func (c *client) submit(a *action) {
 // job is the body that a draft becomes when it is sent first.
 func (c *client) job(d *draft) drover.NewJob {
 	wall := c.w.now().Add(c.wall)
-	j := drover.NewJob{Kind: d.kind, Queue: d.queue, Class: d.class, Retry: d.retry, Timeout: drover.Duration(d.timeout), IdempotencyKey: d.key, Input: json.RawMessage(fmt.Sprintf(`{"tag":%d}`, d.tag))}
+	j := drover.NewJob{Kind: d.kind, Queue: d.queue, Class: d.class, Retry: d.retry, Timeout: drover.Duration(d.timeout), ScheduleToClose: drover.Duration(d.closes), Heartbeat: drover.Duration(d.beats), IdempotencyKey: d.key, Input: json.RawMessage(fmt.Sprintf(`{"tag":%d}`, d.tag))}
 	if d.shape != nil {
 		j.Pipeline = d.shape.name
 		list := make([]int, d.list)
@@ -173,6 +173,8 @@ func (c *client) again(req *jobCall, try int) {
 				_, r.err = s.e.Cancel(ctx, k.caller, r.job.id, q)
 			case "pause":
 				_, r.err = s.e.Pause(ctx, k.caller, r.job.id, q)
+			case "delete":
+				r.err = s.e.DeleteJob(ctx, k.caller, r.job.id)
 			case "resume":
 				_, r.err = s.e.Resume(ctx, k.caller, r.job.id, q)
 			case "replay":

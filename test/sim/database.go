@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type database struct {
 	hooks   lite.HookRegisterer
 	columns map[string]map[string]int // of the tables that are watched
 	wipe    string
+	files   string           // the folder of artifacts
 	callers [3]engine.Caller // of the two tenants, and of the system
 
 	changes []change // of the transaction that is open
@@ -41,7 +43,7 @@ type change struct {
 
 // watched are the tables whose rows the checks follow.
 var watched = []string{"jobs", "job_live", "job_final", "job_holds", "tasks", "task_pending", "task_ready", "task_queued", "task_running", "task_delayed",
-	"task_final", "attempts", "events", "sessions", "idempotency", "operations"}
+	"task_final", "attempts", "events", "sessions", "idempotency", "operations", "task_watches", "artifacts"}
 
 var (
 	opening sync.Mutex
@@ -68,6 +70,9 @@ func openDatabase(ctx context.Context) (*database, error) {
 	}
 	db := store.New(drv, store.Options{Now: func() time.Time { return epoch }, Random: newSource(1)})
 	if _, err := db.Migrate(ctx, store.MigrateOptions{}); err != nil {
+		return nil, err
+	}
+	if d.files, err = filesFolder(); err != nil {
 		return nil, err
 	}
 	e := engine.New(db, engine.Options{})
@@ -128,6 +133,20 @@ var (
 	tableNames  = driver.New("sim: tables", "", "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
 	columnNames = driver.New("sim: columns", "", "SELECT cid, name FROM pragma_table_info($1)")
 )
+
+// filesFolder makes a folder for artifacts, in memory where the machine has that.
+func filesFolder() (string, error) {
+	dir := ""
+	if i, err := os.Stat("/dev/shm"); err == nil && i.IsDir() {
+		dir = "/dev/shm"
+	}
+	return os.MkdirTemp(dir, "drover-sim-")
+}
+
+func (d *database) close() {
+	_ = d.drv.Close()
+	_ = os.RemoveAll(d.files)
+}
 
 // clear empties the database for the next world.
 func (d *database) clear(ctx context.Context) error {

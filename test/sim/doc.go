@@ -9,6 +9,10 @@
 // are read from SQLite as they change (database) and held against rules that the
 // ghost knows by itself.
 //
+// Jobs are deleted and outlive their time, tasks have a schedule_to_close, beat
+// and keep checkpoints, and artifacts are uploaded, like everything else that a
+// world does.
+//
 // plan.go draws a world, world.go runs it, ghost.go and answers.go check it,
 // campaign.go runs many, smaller.go makes a failure small.
 package sim

@@ -27,9 +27,11 @@ type ghost struct {
 	known    map[int]*gjob // by tag: accepted, and told
 	ends     map[gend]*gended
 	carried  map[string]bool // actions with a request id that were carried out
-	open     int             // jobs that have not ended
-	busy     int             // tasks that are ready, queued or running
-	latest   int64           // time that a server's clock has shown
+	arts     map[drover.ArtifactID]*gart
+	deleted  map[*gjob]bool // by a client
+	open     int            // jobs that have not ended
+	busy     int            // tasks that are ready, queued or running
+	latest   int64          // time that a server's clock has shown
 }
 
 type gkey struct {
@@ -49,6 +51,21 @@ type gended struct {
 	said   string // what its worker reported, when that ended it
 	stored string // what its record must say
 	status drover.Status
+	apart  bool // the server ended it before its session ran out: its worker may not know
+}
+
+// gwatch is a task's row in task_watches.
+type gwatch struct {
+	generation, lease int32
+	closes, beatBy    int64
+	checkpoint        string
+}
+
+// gart is an artifact.
+type gart struct {
+	task          *gtask
+	lease         int32
+	visible, gone bool
 }
 
 type gsession struct {
@@ -65,6 +82,9 @@ type gjob struct {
 	body     string
 	max      int
 	timeout  time.Duration
+	closes   time.Duration
+	beats    time.Duration
+	purged   bool // its row in jobs is gone
 	retry    drover.Retry
 	due      int64
 	tasks    []*gtask
@@ -119,6 +139,7 @@ type gtask struct {
 	hand      grow // taken in the transaction that is being looked at
 	finals    []grow
 	gone      bool // a map that has expanded
+	watch     gwatch
 
 	// The ghost's own counts.
 	generation, attempt, losses, fence int32
@@ -145,23 +166,25 @@ func (t *gtask) ever() bool {
 
 func newGhost(w *world) *ghost {
 	return &ghost{w: w, byID: map[drover.JobID]*gjob{}, tasks: map[drover.TaskID]*gtask{}, sessions: map[int64]*gsession{}, keys: map[gkey]*gjob{}, known: map[int]*gjob{},
-		ends: map[gend]*gended{}, carried: map[string]bool{}}
+		ends: map[gend]*gended{}, carried: map[string]bool{}, arts: map[drover.ArtifactID]*gart{}, deleted: map[*gjob]bool{}}
 }
 
 // commit is one transaction as the checks see it.
 type commit struct {
-	c        *call
-	from, to int64 // the server's clock: when the operation began, and now
-	moves    []move
-	touched  []*gjob
-	before   map[*gjob]gbefore
-	events   map[gevent]int // of tasks
-	wanted   map[gevent]int
-	attempts map[grantKey]row
-	jobEnds  map[*gjob]drover.Status
-	reopened map[*gjob]bool
-	fresh    []*gjob
-	expanded []*gtask
+	c         *call
+	from, to  int64 // the server's clock: when the operation began, and now
+	moves     []move
+	touched   []*gjob
+	before    map[*gjob]gbefore
+	events    map[gevent]int // of tasks
+	wanted    map[gevent]int
+	attempts  map[grantKey]row
+	jobEnds   map[*gjob]drover.Status
+	reopened  map[*gjob]bool
+	fresh     []*gjob
+	expanded  []*gtask
+	unwatched []*gtask
+	shown     []*gart
 }
 
 type gbefore struct {
@@ -255,11 +278,20 @@ func (g *ghost) apply(m *commit, ch change) {
 		}
 		return true
 	}
+	if ch.new == nil && c.kind == "purge" && g.hasLeft(ch.table, was) {
+		return
+	}
 	switch ch.table {
 	case "jobs":
-		if insertOnly("I54") {
+		if ch.new == nil {
+			g.leaves(m, was)
+		} else if insertOnly("I54") {
 			g.newJob(m, is)
 		}
+	case "task_watches":
+		g.watched(m, ch, was, is)
+	case "artifacts":
+		g.artifact(m, ch, was, is)
 	case "tasks":
 		if insertOnly("I54") {
 			g.newTask(m, is)
@@ -431,7 +463,7 @@ func (g *ghost) bind(m *commit, j *gjob, input string) {
 		}
 		j.tag, j.shape, j.body = d.tag, d.shape, bodyOf(&m.c.submit.jobs[i])
 		if d.shape == nil {
-			j.retry, j.timeout = drover.Retry{}, d.timeout
+			j.retry, j.timeout, j.closes, j.beats = drover.Retry{}, d.timeout, d.closes, d.beats
 			if d.retry != nil {
 				j.retry = *d.retry
 				j.max = cmp.Or(d.retry.MaxAttempts, 4)
@@ -447,7 +479,7 @@ func (g *ghost) bind(m *commit, j *gjob, input string) {
 
 // bodyOf is what makes two requests ask for the same job.
 func bodyOf(n *drover.NewJob) string {
-	return fmt.Sprint(n.Pipeline, n.Kind, n.Queue, string(n.Input), n.Timeout, n.Class, n.DueAt, n.ExpiresAt, n.Retry != nil, n.Retry)
+	return fmt.Sprint(n.Pipeline, n.Kind, n.Queue, string(n.Input), n.Timeout, n.ScheduleToClose, n.Heartbeat, n.Class, n.DueAt, n.ExpiresAt, n.Retry != nil, n.Retry)
 }
 
 func (g *ghost) newTask(m *commit, r row) {
@@ -558,6 +590,115 @@ func (g *ghost) hold(m *commit, ch change, was, is row) {
 	}
 }
 
+// hasLeft says that a row is one of a job that has left: the purge deletes it.
+func (g *ghost) hasLeft(table string, was row) bool {
+	var j *gjob
+	switch table {
+	case "tasks", "events", "job_final":
+		j = g.byID[was.id("job_id")]
+	case "task_final", "attempts", "task_watches", "artifacts":
+		if t := g.tasks[was.id("task_id")]; t != nil {
+			j = t.job
+		}
+	}
+	return j != nil && j.purged
+}
+
+// leaves follows the first row of a job that leaves.
+func (g *ghost) leaves(m *commit, was row) {
+	c, j := m.c, g.byID[was.id("id")]
+	switch {
+	case j == nil || j.purged:
+		g.fail(c, "I54", "a job leaves that is not there")
+	case c.kind != "purge" && (c.kind != "delete" || c.job.job != j):
+		g.fail(c, "I54", "%s leaves, and nobody asked for it", j)
+	case !j.ended || j.openRows > 0:
+		g.fail(c, "I54", "%s leaves with %d open tasks", j, j.openRows)
+	}
+	if j != nil {
+		j.purged = true
+		g.deleted[j] = c.kind == "delete"
+	}
+	g.w.stats.Purged++
+	g.w.tracef("  %s leaves", j)
+}
+
+// watched follows a task's row in task_watches.
+func (g *ghost) watched(m *commit, ch change, was, is row) {
+	c := m.c
+	any := is
+	if ch.new == nil {
+		any = was
+	}
+	t := g.tasks[any.id("task_id")]
+	if t == nil {
+		g.fail(c, "I13", "a watch over no task")
+		return
+	}
+	if ch.new == nil {
+		t.watch.checkpoint = "" // what else it said is needed for the moves of this transaction
+		m.unwatched = append(m.unwatched, t)
+		return
+	}
+	w := gwatch{generation: is.i32("generation"), lease: is.i32("lease_version"), closes: is.num("closes_at"), beatBy: is.num("beat_by"), checkpoint: is.text("checkpoint")}
+	want, closes := "", int64(0) // of a new generation
+	if ch.old != nil && t.watch.generation == w.generation {
+		want, closes = t.watch.checkpoint, t.watch.closes
+	}
+	if b := c.beat; b != nil {
+		g.w.stats.Beats++
+		if b.held.TaskID != t.id || t.row.place != running || t.row.lease != b.held.LeaseVersion || w.lease != t.row.lease || w.generation != t.row.generation {
+			g.fail(c, "I03", "a heartbeat under lease %d of %s, which is %s under lease %d, is stored", b.held.LeaseVersion, t, t.row.place, t.row.lease)
+		}
+		if b.details != nil {
+			want = string(b.details)
+		}
+		if _, beats := g.terms(t); (w.beatBy > 0) != (beats > 0) || beats > 0 && (w.beatBy < m.from+beats.Microseconds() || w.beatBy > m.to+beats.Microseconds()) {
+			g.fail(c, "I37", "%s must beat again by %d, at %d", t, w.beatBy, m.to)
+		}
+	}
+	if w.checkpoint != want {
+		g.fail(c, "I12", "the checkpoint of %s became %q, want %q", t, w.checkpoint, want)
+	}
+	if w.generation == t.watch.generation && ch.old != nil && w.closes != closes {
+		g.fail(c, "I37", "the schedule_to_close of %s was put from %d to %d", t, closes, w.closes)
+	}
+	t.watch = w
+}
+
+// artifact follows an artifact's row.
+func (g *ghost) artifact(m *commit, ch change, was, is row) {
+	c := m.c
+	switch {
+	case ch.old == nil:
+		t := g.tasks[is.id("task_id")]
+		a := &gart{task: t, lease: is.i32("lease_version"), visible: is.num("visible") == 1}
+		g.arts[is.id("id")] = a
+		g.w.stats.Staged++
+		if c.stage == nil || t == nil || a.visible || c.stage.held.TaskID != t.id || t.row.place != running || t.row.lease != a.lease || c.stage.held.LeaseVersion != a.lease {
+			g.fail(c, "I03", "an artifact of %s lease %d is staged, visible %v, without that lease", t.nameOf(), a.lease, a.visible)
+		}
+	case ch.new == nil:
+		a := g.arts[was.id("id")]
+		a.gone = true
+		switch {
+		case a.visible && !a.task.job.purged:
+			g.fail(c, "I10", "an artifact of %s is taken away", a.task)
+		case !a.visible && c.kind != "clean" && (c.stage == nil || c.stage.held.TaskID != a.task.id || c.stage.held.LeaseVersion != a.lease):
+			g.fail(c, "I10", "a staged artifact of %s is taken away", a.task)
+		}
+	default:
+		a := g.arts[is.id("id")]
+		if is.num("visible") == 1 && !a.visible {
+			a.visible = true
+			g.w.stats.Published++
+			m.shown = append(m.shown, a)
+		} else {
+			g.fail(c, "I10", "an artifact of %s was changed", a.task)
+		}
+	}
+}
+
 func (g *ghost) session(m *commit, ch change, was, is row) {
 	c := m.c
 	id := is.num("id")
@@ -611,6 +752,9 @@ func (g *ghost) moved(m *commit, mv move) {
 	g.w.tracef("  %s gen %d lease %d attempt %d: %s → %s %s", t, to.generation, to.lease, to.attempt, from.place, to.place, endName(to))
 	bad := func(invariant, format string, args ...any) {
 		g.fail(c, invariant, "%s from %s to %s: %s", t, from.place, to.place, fmt.Sprintf(format, args...))
+	}
+	if j.purged {
+		bad("I54", "its job has been deleted")
 	}
 	switch {
 	case from.place == final: // a replay
@@ -733,6 +877,29 @@ func (g *ghost) started(m *commit, mv move, bad func(string, string, ...any)) {
 	default:
 		bad("I09", "there is no such move")
 	}
+	if closes, _ := g.terms(t); closes > 0 && to.place != pending {
+		w, first, last := t.watch, max(m.from, t.due)+closes.Microseconds(), max(m.to, t.due)+closes.Microseconds()
+		if w.generation != to.generation || w.closes < first || w.closes > last {
+			bad("I37", "it must be done by %d of generation %d; from %d to %d are right", w.closes, w.generation, first, last)
+		}
+	}
+}
+
+// terms are a task's schedule_to_close, and how long an attempt may be silent.
+func (g *ghost) terms(t *gtask) (closes, beats time.Duration) {
+	if t.job.shape != nil {
+		n := &t.job.shape.nodes[t.node]
+		return n.closes, n.beats
+	}
+	return t.job.closes, t.job.beats
+}
+
+// closes is when the task in the generation of r must be done; 0 is never.
+func (t *gtask) closes(r grow) int64 {
+	if t.watch.generation != r.generation {
+		return 0
+	}
+	return t.watch.closes
 }
 
 // unmet counts the rows that a task waits for and that have not succeeded.
@@ -808,7 +975,16 @@ func (g *ghost) granted(m *commit, mv move, bad func(string, string, ...any)) {
 			}
 		}
 	}
-	c.granted = append(c.granted, grant{grantKey{t.id, to.lease}, to.attempt, to.generation})
+	x := grant{grantKey: grantKey{t.id, to.lease}, attempt: to.attempt, generation: to.generation}
+	if t.watch.generation == to.generation {
+		x.checkpoint = t.watch.checkpoint
+	}
+	if _, beats := g.terms(t); beats > 0 {
+		if by := to.claimed + beats.Microseconds(); t.watch.generation != to.generation || t.watch.lease != to.lease || t.watch.beatBy != by {
+			bad("I37", "its heartbeat is awaited by %d under lease %d, want %d", t.watch.beatBy, t.watch.lease, by)
+		}
+	}
+	c.granted = append(c.granted, x)
 }
 
 func (g *ghost) max(t *gtask) int {
@@ -840,6 +1016,7 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 	before := m.before[t.job]
 	key := grantKey{t.id, from.lease}
 	s := g.sessions[from.session]
+	closes := t.closes(from)
 	var said *drover.Outcome
 	if c.settle != nil && from.session == c.session {
 		for i, o := range c.settle.outcomes {
@@ -855,7 +1032,9 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 		word = said.Status
 	case slices.ContainsFunc(c.granted, func(x grant) bool { return x.grantKey == key }) && from.session == c.session:
 		word = drover.OutcomeReleased
-		if to.place == final && to.status == drover.Failed && before.cause == 0 {
+		if closes > 0 && closes <= m.to && to.lease == from.lease+1 && to.place == final {
+			word = "closed"
+		} else if to.place == final && to.status == drover.Failed && before.cause == 0 {
 			word = "input"
 			if !g.missing(t) {
 				bad("I09", "its input can be filled in")
@@ -868,6 +1047,11 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 	case c.kind == "renew" && c.session == from.session && from.acquire <= c.renew.renewal.Acquired && !slices.Contains(c.renew.renewal.Held, drover.Held{TaskID: t.id, LeaseVersion: from.lease}):
 		word = drover.OutcomeReleased
 		g.w.stats.TakenBack++
+	case c.kind == "watch" && closes > 0 && closes <= m.to && (closes <= m.from || to.place == final && to.status == drover.Failed):
+		word = "closed"
+	case c.kind == "watch" && t.watch.generation == from.generation && t.watch.lease == from.lease && t.watch.beatBy > 0 && t.watch.beatBy <= m.to:
+		word = "cut"
+		g.w.stats.Silent++
 	case c.kind == "close" && c.session == from.session:
 		word = drover.OutcomeReleased
 	case c.kind == "reap" && s != nil && s.ended != 0:
@@ -880,7 +1064,7 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 		bad("I03", "lease %d of session %d was ended by somebody who does not hold it, job cause %d", from.lease, from.session, t.job.cause)
 		return
 	}
-	end := &gended{call: c, status: to.status, stored: word}
+	end := &gended{call: c, status: to.status, stored: word, apart: c.kind == "watch"}
 	if to.place == ready {
 		end.status = drover.Ready
 	}
@@ -893,6 +1077,25 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 	}
 	want, event := to, drover.EventType("")
 	want.place = final
+	// It waits before it runs again, unless that would be too late.
+	later := func(typ drover.EventType, least, most int64) {
+		if closes > 0 && to.place == final && to.status == drover.Failed {
+			if m.to+most < closes {
+				bad("I37", "ended for its schedule_to_close, %v before that and with %v to wait at most", us(closes-m.to), us(most))
+			}
+			want.status, t.attempt = drover.Failed, from.attempt
+			g.w.stats.Closed++
+			return
+		}
+		want.place, want.status, event = delayed, drover.RetryWait, typ
+		if to.due < m.from+least || to.due > m.to+most {
+			bad("I39", "its next attempt is due in %v; from %v to %v are right", us(to.due-m.to), us(least), us(most))
+		}
+		if closes > 0 && to.due >= closes {
+			bad("I37", "its next attempt is due %v after its schedule_to_close", us(to.due-closes))
+		}
+		t.due = to.due
+	}
 	failure := drover.ClassPermanent
 	if said != nil && said.Error != nil {
 		failure = said.Error.Class
@@ -901,17 +1104,26 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 	case word == drover.OutcomeSucceeded:
 		want.status = drover.Succeeded
 		g.w.stats.Successes++
+		for _, id := range said.Artifacts {
+			if a := g.arts[id]; a != nil && a.task == t && a.lease == from.lease && !a.visible && !a.gone {
+				bad("I10", "its artifact %s stays hidden", id)
+			}
+		}
 	case before.cause != 0:
 		want.status = drover.Cancelled
 		if before.cause == causeTime {
 			want.status = drover.Failed
 			t.fence++
-		} else if word == "lost" || word == "forced" || word == "cut" {
+		} else if word == "lost" || word == "forced" || word == "cut" || word == "closed" {
 			t.fence++
 		}
 		if word != drover.OutcomeFailed {
 			end.stored = "cancelled"
 		}
+	case word == "closed":
+		want.status = drover.Failed
+		t.fence++
+		g.w.stats.Closed++
 	case word == "input" || word == drover.OutcomeFailed && failure == drover.ClassPermanent:
 		want.status = drover.Failed
 	case (word == drover.OutcomeFailed || word == "cut") && int(t.attempt) >= g.max(t):
@@ -923,24 +1135,17 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 		if word == "cut" {
 			t.fence++
 		}
-		want.place, want.status, event = delayed, drover.RetryWait, drover.TaskRetryScheduled
 		least, most := int64(0), t.job.ceiling(t.attempt).Microseconds()
 		if said != nil && said.RetryAfter > 0 && failure == drover.ClassThrottled {
 			least = said.RetryAfter.Std().Microseconds()
 			most = least
 		}
-		if to.due < m.from+least || to.due > m.to+most {
-			bad("I39", "its next attempt is due in %v; from %v to %v are right", us(to.due-m.to), us(least), us(most))
-		}
-		t.due = to.due
+		later(drover.TaskRetryScheduled, least, most)
 		g.w.stats.Retries++
 	case word == drover.OutcomeSnoozed:
-		want.place, want.status, event = delayed, drover.RetryWait, drover.TaskSnoozed
 		t.attempt--
-		if after := said.RetryAfter.Std().Microseconds(); to.due < m.from+after || to.due > m.to+after {
-			bad("I39", "snoozed for %v, want %v", us(to.due-m.to), us(after))
-		}
-		t.due = to.due
+		after := said.RetryAfter.Std().Microseconds()
+		later(drover.TaskSnoozed, after, after)
 		g.w.stats.Snoozes++
 	case word == drover.OutcomeReleased || word == drover.OutcomeCancelled:
 		want.place, want.status, event = ready, 0, drover.TaskReleased
@@ -957,12 +1162,8 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 			want.place, want.status, event = ready, 0, drover.TaskLeaseExpired
 			t.attempt--
 		default:
-			want.place, want.status, event = delayed, drover.RetryWait, drover.TaskLeaseExpired
 			t.attempt--
-			if most := t.job.ceiling(t.losses - 1).Microseconds(); to.due < m.from || to.due > m.to+most {
-				bad("I39", "its next attempt is due in %v, at most %v are right", us(to.due-m.to), us(most))
-			}
-			t.due = to.due
+			later(drover.TaskLeaseExpired, 0, t.job.ceiling(t.losses-1).Microseconds())
 		}
 	default:
 		bad("I03", "ended by %q", word)
@@ -1013,6 +1214,10 @@ func (g *ghost) cutOff(m *commit, mv move, bad func(string, string, ...any)) {
 	if t.idx < 0 && (mv.from.place == pending || mv.from.place == final) && t.job.shape.nodes[t.node].list == "list" && broken(g.w.plan.seed, t.job.tag) && to.status == drover.Failed {
 		want = drover.Failed // a map over no list
 	}
+	if closes := t.closes(mv.from); m.before[t.job].cause == 0 && m.c.kind == "watch" && closes > 0 && closes <= m.to && mv.from.place > pending {
+		want = drover.Failed
+		g.w.stats.Closed++
+	}
 	if to.status != want {
 		bad("I18", "became %s, want %s", to.status, want)
 	}
@@ -1047,6 +1252,19 @@ func (g *ghost) looseEnds(m *commit) {
 	c := m.c
 	for _, t := range m.expanded {
 		g.expanded(m, t)
+	}
+	for _, t := range m.unwatched {
+		if closes, _ := g.terms(t); closes > 0 && t.row.place > pending && t.row.place != final && t.row.generation == t.watch.generation {
+			g.fail(c, "I37", "%s is %s, and nobody will end it at its schedule_to_close", t, t.row.place)
+		}
+	}
+	for _, a := range m.shown {
+		named := c.settle != nil && slices.ContainsFunc(c.settle.outcomes, func(o drover.Outcome) bool {
+			return o.TaskID == a.task.id && o.LeaseVersion == a.lease && slices.ContainsFunc(o.Artifacts, func(id drover.ArtifactID) bool { return g.arts[id] == a })
+		})
+		if r := a.task.row; !named || r.place != final || r.status != drover.Succeeded || r.lease != a.lease {
+			g.fail(c, "I03", "an artifact of %s lease %d counts; the task is %s %s under lease %d, named %v", a.task, a.lease, r.place, endName(r), r.lease, named)
+		}
 	}
 	for e, n := range m.wanted {
 		if m.events[e] != n {

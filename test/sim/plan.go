@@ -56,7 +56,7 @@ func (f *fault) String() string {
 // action is what a client does.
 type action struct {
 	at     time.Duration
-	what   string // submit cancel pause resume replay
+	what   string // submit cancel pause resume replay delete
 	client int
 	drafts []*draft // of a submit
 	tag    int      // of the job the others are about
@@ -91,6 +91,8 @@ type draft struct {
 	named   bool          // the client makes the job's id
 	list    int           // elements of the input's list
 	timeout time.Duration // of an attempt of the one task
+	closes  time.Duration // schedule_to_close of the one task
+	beats   time.Duration // how long an attempt of it may be silent
 }
 
 func (d *draft) String() string {
@@ -122,6 +124,7 @@ type plan struct {
 	servers, workers int
 	clients          int
 	chaos            time.Duration // until the faults end
+	purges           bool          // at its end, jobs that have outlived their time leave
 	kinds            []Kind
 	actions          []action
 	faults           []fault
@@ -141,6 +144,7 @@ func newPlan(seed uint64) *plan {
 		all = slices.DeleteFunc(all, func(k Kind) bool { return k == TwoLeaders || k == ServerStall })
 	}
 	s.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	p.purges = s.often(0.25)
 	p.kinds = slices.Clone(all[:5+s.IntN(5)])
 	slices.Sort(p.kinds)
 	p.drawActions(newSource(seed, 2))
@@ -209,7 +213,10 @@ func (p *plan) drawActions(s source) {
 		}
 		if i >= 4 && s.often(0.45) {
 			d := tags[s.IntN(len(tags))]
-			a.tag, a.what, a.input = d.tag, pick(s, "cancel", "cancel", "pause", "pause", "resume", "replay", "replay", "replay"), s.often(0.3)
+			a.tag, a.what, a.input = d.tag, pick(s, "cancel", "cancel", "pause", "pause", "resume", "replay", "replay", "replay", "delete", "delete"), s.often(0.3)
+			if a.what == "delete" { // it has ended by then, mostly
+				a.at += p.chaos / 5
+			}
 			p.actions = append(p.actions, a)
 			continue
 		}
@@ -259,6 +266,12 @@ func (p *plan) drawDraft(s source, tag int) draft {
 	d.kind, d.queue = kindOf(i), queueOf(i)
 	if s.often(0.3) {
 		d.timeout = s.between(500*time.Millisecond, 2*time.Second)
+	}
+	if s.often(0.2) {
+		d.closes = s.between(time.Second, 3*p.lease).Truncate(time.Millisecond)
+	}
+	if s.often(0.3) {
+		d.beats = s.between(time.Second, 3*time.Second).Truncate(time.Millisecond)
 	}
 	if s.often(0.5) {
 		d.retry = &drover.Retry{MaxAttempts: 1 + s.IntN(4), Initial: drover.Duration(s.between(100*time.Millisecond, 2*time.Second)), Factor: pick(s, 0, 1, 2.5), Max: drover.Duration(s.between(2*time.Second, 8*time.Second))}

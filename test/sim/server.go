@@ -42,7 +42,7 @@ func (s *server) start() {
 	random := newSource(s.w.plan.seed, 100, uint64(s.n), uint64(s.life))
 	jitter := newSource(s.w.plan.seed, 101, uint64(s.n), uint64(s.life))
 	db := store.New(&link{Driver: s.w.db.drv, s: s}, store.Options{Now: s.now, Random: random})
-	s.e = engine.New(db, engine.Options{LeaseFor: s.w.plan.lease, CancelGrace: s.w.plan.grace, Jitter: jitter.Float64})
+	s.e = engine.New(db, engine.Options{LeaseFor: s.w.plan.lease, CancelGrace: s.w.plan.grace, Jitter: jitter.Float64, Artifacts: s.w.db.files})
 	life := s.life
 	s.e.OnQueued = func(queues []string) {
 		if s.life == life {
@@ -83,7 +83,7 @@ type loop struct {
 func newLoops(e *engine.Engine) []*loop {
 	list := []*loop{
 		{name: "reap", f: e.ReapOnce, most: 2 * time.Second}, {name: "expire", f: e.ExpireOnce, most: loopMax}, {name: "sweep", f: e.SweepOnce, most: 4 * time.Second},
-		{name: "timers", f: e.TimersOnce, most: 3 * time.Second}, {name: "watch", f: e.WatchOnce, most: loopMax}, {name: "admit", f: e.AdmitOnce, most: 3 * time.Second},
+		{name: "timers", f: e.TimersOnce, most: 3 * time.Second}, {name: "watch", f: e.WatchOnce, most: loopMax}, {name: "admit", f: e.AdmitOnce, most: 3 * time.Second}, {name: "purge", f: e.PurgeOnce, most: loopMax},
 	}
 	for _, l := range list {
 		l.quiet = loopMin
@@ -155,6 +155,8 @@ type call struct {
 	renew   *renewCall
 	submit  *submitCall
 	job     *jobCall
+	beat    *beatCall
+	stage   *stageCall
 
 	granted []grant           // in this call
 	back    map[grantKey]bool // of those, given back in it
@@ -164,6 +166,7 @@ type call struct {
 type grant struct {
 	grantKey
 	attempt, generation int32
+	checkpoint          string
 }
 
 type grantKey struct {
@@ -214,7 +217,7 @@ type link struct {
 
 // idle are the calls that most often find nothing to do; a fault waits for one
 // that does.
-var idle = map[string]bool{"reap": true, "expire": true, "sweep": true, "timers": true, "watch": true, "admit": true, "clean": true, "reconcile": true}
+var idle = map[string]bool{"reap": true, "expire": true, "sweep": true, "timers": true, "watch": true, "admit": true, "clean": true, "reconcile": true, "purge": true}
 
 // take disarms the first armed fault of a kind.
 func (s *server) take(k Kind) *fault {

@@ -22,6 +22,8 @@ type node struct {
 	// with names a task whose output the input takes a field from.
 	with string
 	max  int // attempts; 0 is the default, 4
+	// closes is its schedule_to_close, beats how long an attempt may be silent.
+	closes, beats time.Duration
 
 	waits []int // the nodes it waits for whole, in order
 }
@@ -46,6 +48,7 @@ var shapes = []*shape{
 	{name: "given", nodes: []node{{name: "m", list: "input"}, {name: "n", along: "m"}, {name: "b"}, {name: "z", needs: []string{"n", "b"}}}},
 	{name: "nest", nodes: []node{{name: "list"}, {name: "m", list: "list"}, {name: "list2", needs: []string{"m"}}, {name: "n", list: "list2", needs: []string{"list"}}, {name: "z", needs: []string{"n"}}}},
 	{name: "data", nodes: []node{{name: "a"}, {name: "b", with: "a"}, {name: "c", needs: []string{"a"}}, {name: "d", with: "b", needs: []string{"c"}}}},
+	{name: "timed", nodes: []node{{name: "a", beats: 1200 * time.Millisecond, max: 3}, {name: "b", needs: []string{"a"}, closes: 7 * time.Second}, {name: "c", needs: []string{"b"}, closes: 5 * time.Second, beats: time.Second}}},
 }
 
 func init() {
@@ -100,6 +103,12 @@ func (s *shape) yaml() []byte {
 		}
 		if n.with != "" {
 			fmt.Fprintf(&b, "    with: {v: \"${{ tasks.%s.output.v }}\"}\n", n.with)
+		}
+		if n.closes > 0 {
+			fmt.Fprintf(&b, "    schedule_to_close: %s\n", n.closes)
+		}
+		if n.beats > 0 {
+			fmt.Fprintf(&b, "    heartbeat: %s\n", n.beats)
 		}
 		if n.max > 0 {
 			fmt.Fprintf(&b, "    retry: {max_attempts: %d}\n", n.max)

@@ -120,7 +120,7 @@ func open(t *testing.T) *database {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = db.drv.Close() })
+	t.Cleanup(db.close)
 	return db
 }
 

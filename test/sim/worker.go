@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/drover-dev/drover"
@@ -46,6 +47,8 @@ type attempt struct {
 	cancelled bool
 	over      bool
 	begun     time.Time // when its worker got the lease
+	beats     int       // heartbeats it has sent
+	staged    []drover.ArtifactID
 }
 
 // report is an outcome on its way.
@@ -390,7 +393,89 @@ func (k *worker) run(r *attempt) {
 	if draw(2) < 0.1 {
 		d = time.Duration(draw(1) * 2 * float64(w.plan.lease))
 	}
-	k.later(d, func() { k.end(r, outcome(w.plan.seed, t, r.lease, draw)) })
+	if every := r.lease.Heartbeat.Std(); every > 0 {
+		silent := 1000
+		if draw(5) < 0.2 {
+			silent = int(draw(6) * 3)
+			d += time.Duration(draw(9) * 2 * float64(every))
+		}
+		k.beatLater(r, every, silent)
+	}
+	if draw(7) < 0.15 {
+		k.later(d/2, func() { k.stage(r, int(draw(8)*3)) })
+	}
+	k.later(d, func() {
+		o := outcome(w.plan.seed, t, r.lease, draw)
+		if o.Artifacts = r.staged; o.Status != drover.OutcomeSucceeded {
+			o.Artifacts = nil
+		}
+		k.end(r, o)
+	})
+}
+
+// beatCall is a heartbeat.
+type beatCall struct {
+	held    drover.Held
+	details json.RawMessage
+}
+
+// beatLater sends heartbeats while the handler runs, until it falls silent.
+func (k *worker) beatLater(r *attempt, every time.Duration, silent int) {
+	k.later(time.Duration(float64(every)*(0.2+0.4*k.rng.Float64())), func() {
+		if r.over || r.beats >= silent {
+			return
+		}
+		r.beats++
+		b := &beatCall{held: drover.Held{TaskID: r.lease.TaskID, LeaseVersion: r.lease.LeaseVersion}}
+		if r.beats%3 != 0 { // some keep nothing
+			b.details = json.RawMessage(fmt.Sprintf(`{"lease":%d,"beat":%d}`, r.lease.LeaseVersion, r.beats))
+		}
+		k.ask("beat", func(s *server) any {
+			c := k.call(s, "beat")
+			c.beat = b
+			var err error
+			k.w.do(c, func(ctx context.Context) error {
+				err = s.e.Heartbeat(ctx, k.caller, b.held, b.details)
+				return err
+			})
+			return err
+		}, func(a any) {
+			if err, ok := a.(error); ok && drover.CodeOf(err) == drover.CodeLeaseLost && !k.rude {
+				r.over = true
+				k.tidy()
+			}
+		})
+		k.beatLater(r, every, silent)
+	})
+}
+
+// stageCall is the upload of an artifact.
+type stageCall struct {
+	held drover.Held
+	name string
+	got  drover.Artifact
+	err  error
+}
+
+// stage uploads an artifact. What it holds is one of a few texts.
+func (k *worker) stage(r *attempt, which int) {
+	if r.over {
+		return
+	}
+	st := stageCall{held: drover.Held{TaskID: r.lease.TaskID, LeaseVersion: r.lease.LeaseVersion}, name: fmt.Sprintf("part-%d", which)}
+	k.ask("stage", func(s *server) any {
+		c, x := k.call(s, "stage"), st
+		c.stage = &x
+		k.w.do(c, func(ctx context.Context) error {
+			x.got, x.err = s.e.StageArtifact(ctx, k.caller, x.held, drover.Artifact{Name: x.name}, strings.NewReader(x.name))
+			return x.err
+		})
+		return c.stage
+	}, func(a any) {
+		if x, ok := a.(*stageCall); ok && x.err == nil && !r.over {
+			r.staged = append(r.staged, x.got.ID)
+		}
+	})
 }
 
 // outcome is what a handler returns. It depends on the task and its lease alone.
