@@ -47,6 +47,54 @@ func ExampleChain() {
 	// Output: {"pipeline":"report","tasks":[{"name":"collect","run":"collect"},{"name":"render","needs":["collect"],"run":"render"},{"name":"send","needs":["render"],"run":"mail.send"}]}
 }
 
+// Three resizes at once, then one page of them all: a fan-out with its fan-in.
+func ExampleChord() {
+	p := flow.New("page")
+	resize := p.Map("resize", []int{64, 256, 1024}, flow.Run("resize"))
+	flow.Chord(resize, p.Task("page", flow.Run("page")))
+	definition, _ := p.JSON()
+	fmt.Println(string(definition))
+	// Output: {"pipeline":"page","tasks":[{"for_each":[64,256,1024],"name":"resize","run":"resize"},{"name":"page","needs":["resize"],"run":"page","with":"${{ tasks.resize.output }}"}]}
+}
+
+// A chain may have groups in it, and a group chains.
+func ExampleGroup() {
+	p := flow.New("order")
+	task := func(name string) *flow.Task { return p.Task(name, flow.Run(name)) }
+	flow.Chain(
+		task("paid"),
+		flow.Group(
+			flow.Chain(task("pick"), task("pack")),
+			task("invoice"),
+		),
+		task("ship"),
+	)
+	definition, _ := p.JSON()
+	fmt.Println(string(definition))
+	// Output: {"pipeline":"order","tasks":[{"name":"paid","run":"paid"},{"name":"pick","needs":["paid"],"run":"pick"},{"name":"pack","needs":["pick"],"run":"pack"},{"name":"invoice","needs":["paid"],"run":"invoice"},{"name":"ship","needs":["pack","invoice"],"run":"ship"}]}
+}
+
+// One task for each element of a list that another task gives, and one more for
+// each of those, which starts as soon as its own is done.
+func ExamplePipeline_Map() {
+	p := flow.New("thumbnails")
+	list := p.Task("list", flow.Run("list"))
+	shrink := p.Map("shrink", list.Output("files"), flow.Run("shrink"), flow.Queue("cpu"))
+	p.Map("upload", shrink, flow.Run("upload"))
+	definition, _ := p.JSON()
+	fmt.Println(string(definition))
+	// Output: {"pipeline":"thumbnails","tasks":[{"name":"list","run":"list"},{"for_each":"${{ tasks.list.output.files }}","name":"shrink","queue":"cpu","run":"shrink"},{"for_each":"shrink","name":"upload","run":"upload"}]}
+}
+
+// Addresses in lists of two, so that a task is worth its overhead.
+func ExamplePipeline_Chunks() {
+	p := flow.New("letters")
+	p.Chunks("send", []string{"ada", "bob", "cyd"}, 2, flow.Run("mail.send"))
+	definition, _ := p.JSON()
+	fmt.Println(string(definition))
+	// Output: {"pipeline":"letters","tasks":[{"for_each":[["ada","bob"],["cyd"]],"name":"send","run":"mail.send"}]}
+}
+
 func ExampleJoin() {
 	p := flow.New("pack")
 	weigh := p.Task("weigh", flow.Run("weigh"))

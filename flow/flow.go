@@ -160,21 +160,6 @@ func (t *Task) after(parents ...*Task) {
 	}
 }
 
-// Chain makes each task wait for the one before it and returns the last.
-func Chain(first *Task, rest ...*Task) *Task {
-	for _, t := range rest {
-		t.after(first)
-		first = t
-	}
-	return first
-}
-
-// Join makes task wait for all of parents and returns it.
-func Join(task *Task, parents ...*Task) *Task {
-	task.after(parents...)
-	return task
-}
-
 // Option says something about a task.
 type Option func(*Task)
 

@@ -85,9 +85,7 @@ func TestChainWaitsInOrder(t *testing.T) {
 	t.Parallel()
 	p := flow.New("p")
 	a, b, c := p.Task("a", flow.Run("x")), p.Task("b", flow.Run("x")), p.Task("c", flow.Run("x"))
-	if last := flow.Chain(a, b, c); last != c {
-		t.Error("Chain does not return the last task")
-	}
+	flow.Chain(a, b, c)
 	flow.Chain(a, b) // again: nothing happens
 	got, err := p.JSON()
 	want := `{"pipeline":"p","tasks":[{"name":"a","run":"x"},{"name":"b","needs":["a"],"run":"x"},{"name":"c","needs":["b"],"run":"x"}]}`
@@ -162,6 +160,73 @@ func TestLiteralIsNeverAnExpression(t *testing.T) {
 		}
 		if out, err := plan.Render(0, dag.Scope{}); err != nil || string(out) != `["`+s+`"]` {
 			t.Errorf("%q became %s, %v", s, out, err)
+		}
+	}
+}
+
+// build returns what a pipeline's tasks are, without its name.
+func build(t *testing.T, p *flow.Pipeline) string {
+	t.Helper()
+	def, err := p.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(string(def), `{"pipeline":"p","tasks":`), "}")
+}
+
+func TestPartsNest(t *testing.T) {
+	t.Parallel()
+	p := flow.New("p")
+	task := func(name string) *flow.Task { return p.Task(name, flow.Run("x")) }
+	a, b, c, d, e, f := task("a"), task("b"), task("c"), task("d"), task("e"), task("f")
+	flow.Chain(a, flow.Group(flow.Chain(b, c), d), flow.Group(), flow.Group(e, f, e))
+	want := `[{"name":"a","run":"x"},{"name":"b","needs":["a"],"run":"x"},{"name":"c","needs":["b"],"run":"x"},{"name":"d","needs":["a"],"run":"x"},` +
+		`{"name":"e","needs":["c","d"],"run":"x"},{"name":"f","needs":["c","d"],"run":"x"}]`
+	if got := build(t, p); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestChordGivesItsBodyTheOutputs(t *testing.T) {
+	t.Parallel()
+	p := flow.New("p")
+	a, b := p.Task("a", flow.Run("x")), p.Task("b", flow.Run("x"))
+	m := p.Map("m", []int{1, 2}, flow.Run("x"))
+	each := p.Map("each", m, flow.Run("y"))
+	flow.Chord(flow.Group(a, b), p.Task("both", flow.Run("x")))
+	flow.Chord(each, p.Task("all", flow.Run("x")))
+	flow.Chord(flow.Group(a), p.Task("own", flow.Run("x"), flow.With(1)))
+	want := `[{"name":"a","run":"x"},{"name":"b","run":"x"},{"for_each":[1,2],"name":"m","run":"x"},{"for_each":"m","name":"each","run":"y"},` +
+		`{"name":"both","needs":["a","b"],"run":"x","with":["${{ tasks.a.output }}","${{ tasks.b.output }}"]},` +
+		`{"name":"all","needs":["each"],"run":"x","with":"${{ tasks.each.output }}"},` +
+		`{"name":"own","needs":["a"],"run":"x","with":1}]`
+	if got := build(t, p); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestChunksAreLists(t *testing.T) {
+	t.Parallel()
+	p := flow.New("p")
+	p.Chunks("c", []int{1, 2, 3, 4, 5}, 2, flow.Run("x"))
+	if got, want := build(t, p), `[{"for_each":[[1,2],[3,4],[5]],"name":"c","run":"x"}]`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for _, c := range []struct {
+		items any
+		n     int
+		says  string
+	}{
+		{[]int{1}, 0, "chunks of 0 elements; at least 1"},
+		{flow.Input("list"), 2, "Chunks needs a slice"},
+		{[]float64{math.NaN()}, 2, "unsupported value"},
+	} {
+		p := flow.New("p")
+		p.Chunks("c", c.items, c.n, flow.Run("x"))
+		if _, err := p.JSON(); !errors.Is(err, drover.ErrInvalid) {
+			t.Errorf("%+v: error = %v", c, err)
+		} else if e := new(*drover.Error); !errors.As(err, e) || (*e).Fields[0].Field != "tasks.c.for_each" || !strings.Contains((*e).Fields[0].Message, c.says) {
+			t.Errorf("%+v: %+v", c, *e)
 		}
 	}
 }
