@@ -17,16 +17,11 @@ const (
 )
 
 var (
-	insertPending = driver.New("insert pending", liveDecl+", unmet int, since bigint",
-		"INSERT INTO task_pending ("+liveCols+", unmet, since) SELECT "+liveWords+", {unmet}, {since} {from}")
-	insertReady = driver.New("insert ready", liveDecl+", ready_at bigint, since bigint",
-		"INSERT INTO task_ready ("+liveCols+", ready_at, since) SELECT "+liveWords+", {ready_at}, {since} {from}")
-	insertQueued = driver.New("insert queued", liveDecl+", ready_at bigint, queued_at bigint",
-		"INSERT INTO task_queued ("+liveCols+", ready_at, queued_at) SELECT "+liveWords+", {ready_at}, {queued_at} {from}")
-	insertDelayed = driver.New("insert delayed", liveDecl+", status smallint, since bigint",
-		"INSERT INTO task_delayed ("+liveCols+", status, since) SELECT "+liveWords+", {status}, {since} {from}")
-	insertRunning = driver.New("insert running", liveDecl+", ready_at bigint, queued_at bigint, claimed_at bigint, session_id bigint, acquire_no bigint",
-		"INSERT INTO task_running ("+liveCols+", ready_at, queued_at, claimed_at, session_id, acquire_no) SELECT "+liveWords+", {ready_at}, {queued_at}, {claimed_at}, {session_id}, {acquire_no} {from}")
+	insertPending = driver.Insert("insert pending", "task_pending", liveDecl+", unmet int, since bigint")
+	insertReady   = driver.Insert("insert ready", "task_ready", liveDecl+", ready_at bigint, since bigint")
+	insertQueued  = driver.Insert("insert queued", "task_queued", liveDecl+", ready_at bigint, queued_at bigint")
+	insertDelayed = driver.Insert("insert delayed", "task_delayed", liveDecl+", status smallint, since bigint")
+	insertRunning = driver.Insert("insert running", "task_running", liveDecl+", ready_at bigint, queued_at bigint, claimed_at bigint, session_id bigint, acquire_no bigint")
 )
 
 // InsertLive stores live tasks, each in the table of its status.

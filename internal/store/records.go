@@ -109,12 +109,9 @@ type EventRow struct {
 }
 
 var (
-	insertJobs = driver.New("insert jobs", "id uuid, tenant int, pipeline int, kind text, class smallint, creator text, labels bytea, input bytea, trace text, due_at bigint, expires_at bigint, created_at bigint, fingerprint bytea",
-		"INSERT INTO jobs (id, tenant, pipeline, kind, class, creator, labels, input, trace, due_at, expires_at, created_at, fingerprint) SELECT {id}, {tenant}, {pipeline}, {kind}, {class}, {creator}, {labels}, {input}, {trace}, {due_at}, {expires_at}, {created_at}, {fingerprint} {from}")
-	insertTasks = driver.New("insert tasks", "id uuid, job_id uuid, tenant int, node int, idx int, pipeline int, queue int, lane int, class smallint, kind text, input bytea, policy bytea, trace text, created_at bigint",
-		"INSERT INTO tasks (id, job_id, tenant, node, idx, pipeline, queue, lane, class, kind, input, policy, trace, created_at) SELECT {id}, {job_id}, {tenant}, {node}, {idx}, {pipeline}, {queue}, {lane}, {class}, {kind}, {input}, {policy}, {trace}, {created_at} {from}")
-	insertJobLive = driver.New("insert job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint",
-		"INSERT INTO job_live (job_id, tenant, run, graph, events, total, open, succeeded, failed, cancelled, skipped, paused, cancelling) SELECT {job_id}, {tenant}, {run}, {graph}, {events}, {total}, {open}, {succeeded}, {failed}, {cancelled}, {skipped}, {paused}, {cancelling} {from}")
+	insertJobs    = driver.Insert("insert jobs", "jobs", "id uuid, tenant int, pipeline int, kind text, class smallint, creator text, labels bytea, input bytea, trace text, due_at bigint, expires_at bigint, created_at bigint, fingerprint bytea")
+	insertTasks   = driver.Insert("insert tasks", "tasks", "id uuid, job_id uuid, tenant int, node int, idx int, pipeline int, queue int, lane int, class smallint, kind text, input bytea, policy bytea, trace text, created_at bigint")
+	insertJobLive = driver.Insert("insert job_live", "job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint")
 	updateJobLive = driver.New("update job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint",
 		"UPDATE job_live SET run = {run}, graph = {graph}, events = {events}, total = {total}, open = {open}, succeeded = {succeeded}, failed = {failed}, cancelled = {cancelled}, skipped = {skipped}, paused = {paused}, cancelling = {cancelling} {from} WHERE job_id = {job_id} AND tenant = {tenant}")
 	lockJobLive = driver.New("lock job_live", "id uuid",
@@ -122,16 +119,12 @@ var (
 	readJobGraph   = driver.New("read graph versions", "id uuid", "SELECT j.job_id, j.graph FROM {rows} JOIN job_live j ON j.job_id = {id}")
 	deleteJobLive  = driver.New("delete job_live", "id uuid", "DELETE FROM job_live {using} WHERE job_id = {id}")
 	deleteHolds    = driver.New("delete holds", "id uuid", "DELETE FROM job_holds {using} WHERE job_id = {id}")
-	insertJobFinal = driver.New("insert job_final", "job_id uuid, run int, tenant int, status smallint, events bigint, total int, succeeded int, failed int, cancelled int, skipped int, finished_at bigint",
-		"INSERT INTO job_final (job_id, run, tenant, status, events, total, succeeded, failed, cancelled, skipped, finished_at) SELECT {job_id}, {run}, {tenant}, {status}, {events}, {total}, {succeeded}, {failed}, {cancelled}, {skipped}, {finished_at} {from}")
-	insertFinal = driver.New("insert task_final", "task_id uuid, generation int, job_id uuid, tenant int, status smallint, attempt int, losses int, lease_version int, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, finished_at bigint, waits bytea, output bytea, error bytea",
-		"INSERT INTO task_final (task_id, generation, job_id, tenant, status, attempt, losses, lease_version, session_id, ready_at, queued_at, claimed_at, finished_at, waits, output, error) SELECT {task_id}, {generation}, {job_id}, {tenant}, {status}, {attempt}, {losses}, {lease_version}, {session_id}, {ready_at}, {queued_at}, {claimed_at}, {finished_at}, {waits}, {output}, {error} {from}")
-	insertAttempts = driver.New("insert attempts", "task_id uuid, lease_version int, generation int, n int, job_id uuid, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, ended_at bigint, outcome text, status smallint, error bytea",
-		"INSERT INTO attempts (task_id, lease_version, generation, n, job_id, session_id, ready_at, queued_at, claimed_at, ended_at, outcome, status, error) SELECT {task_id}, {lease_version}, {generation}, {n}, {job_id}, {session_id}, {ready_at}, {queued_at}, {claimed_at}, {ended_at}, {outcome}, {status}, {error} {from}")
-	insertEvents = driver.New("insert events", "job_id uuid, seq bigint, type text, at bigint, task_id uuid, data bytea",
-		"INSERT INTO events (job_id, seq, type, at, task_id, data) SELECT {job_id}, {seq}, {type}, {at}, {task_id}, {data} {from}")
-	insertTimers = driver.New("insert job timers", "at bigint, job_id uuid", "INSERT INTO job_timers (at, job_id) SELECT {at}, {job_id} {from}")
-	insertInputs = driver.New("insert task_inputs", "task_id uuid, generation int, input bytea", "INSERT INTO task_inputs (task_id, generation, input) SELECT {task_id}, {generation}, {input} {from}")
+	insertJobFinal = driver.Insert("insert job_final", "job_final", "job_id uuid, run int, tenant int, status smallint, events bigint, total int, succeeded int, failed int, cancelled int, skipped int, finished_at bigint")
+	insertFinal    = driver.Insert("insert task_final", "task_final", "task_id uuid, generation int, job_id uuid, tenant int, status smallint, attempt int, losses int, lease_version int, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, finished_at bigint, waits bytea, output bytea, error bytea")
+	insertAttempts = driver.Insert("insert attempts", "attempts", "task_id uuid, lease_version int, generation int, n int, job_id uuid, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, ended_at bigint, outcome text, status smallint, error bytea")
+	insertEvents   = driver.Insert("insert events", "events", "job_id uuid, seq bigint, type text, at bigint, task_id uuid, data bytea")
+	insertTimers   = driver.Insert("insert job timers", "job_timers", "at bigint, job_id uuid")
+	insertInputs   = driver.Insert("insert task_inputs", "task_inputs", "task_id uuid, generation int, input bytea")
 )
 
 // InsertJobs stores new jobs.

@@ -96,11 +96,12 @@ const (
 //
 // $1, $2, … are the single arguments.
 type Text struct {
-	Name string
-	cols []column
-	src  string
-	once [2]sync.Once
-	sql  [2]string
+	Name  string
+	table string
+	cols  []column
+	src   string
+	once  [2]sync.Once
+	sql   [2]string
 }
 
 type column struct{ name, typ string }
@@ -124,6 +125,19 @@ func New(name, cols, src string) *Text {
 	return t
 }
 
+// Insert writes a statement that adds the rows of a batch to a table. cols
+// declares the batch, named as the table's columns.
+func Insert(name, table, cols string) *Text {
+	var names, words []string
+	for c := range strings.SplitSeq(cols, ",") {
+		n, _, _ := strings.Cut(strings.TrimSpace(c), " ")
+		names, words = append(names, n), append(words, "{"+n+"}")
+	}
+	t := New(name, cols, "INSERT INTO "+table+" ("+strings.Join(names, ", ")+") SELECT "+strings.Join(words, ", ")+" {from}")
+	t.table = table
+	return t
+}
+
 var written struct {
 	sync.Mutex
 	texts []*Text
@@ -139,6 +153,18 @@ func Written() []*Text {
 
 // Batch reports how many columns a batch has; 0 is no batch.
 func (t *Text) Batch() int { return len(t.cols) }
+
+// Inserts returns the table and columns of a statement that Insert has written;
+// the table of any other is empty.
+func (t *Text) Inserts() (table string, columns []string) {
+	if t.table == "" {
+		return "", nil
+	}
+	for _, c := range t.cols {
+		columns = append(columns, c.name)
+	}
+	return t.table, columns
+}
 
 var (
 	word  = regexp.MustCompile(`\{(pg:|lite:|for )?([^{}]*)\}`)

@@ -214,30 +214,44 @@ func Wrap(tx pgx.Tx) driver.Tx { return wrapped{tx} }
 
 type wrapped struct{ tx pgx.Tx }
 
-// Pipe sends all statements in one flush.
+// Pipe sends all statements in one flush, but for large inserts, which go by
+// COPY in their place.
 func (w wrapped) Pipe(ctx context.Context, list ...driver.Stmt) error {
 	b := &pgx.Batch{}
-	kept := make([]driver.Stmt, 0, len(list))
+	var kept []driver.Stmt
 	for _, s := range list {
-		if s.Text == nil || (s.Text.Batch() > 0 && driver.Len(s.Cols) == 0) {
+		switch {
+		case s.Text == nil || s.Text.Batch() > 0 && driver.Len(s.Cols) == 0:
 			if s.Affected != nil {
 				*s.Affected = 0
 			}
-			continue
+		case copies(s):
+			if err := w.flush(ctx, b, kept); err != nil {
+				return err
+			}
+			b, kept = &pgx.Batch{}, kept[:0]
+			if err := copyIn(ctx, w.tx.Conn(), s); err != nil {
+				return fmt.Errorf("%s: %w", s.Text.Name, classify(err))
+			}
+		default:
+			args := make([]any, 0, len(s.Cols)+len(s.Args))
+			for _, c := range s.Cols {
+				args = append(args, array(c))
+			}
+			b.Queue(s.Text.SQL(driver.PostgreSQL), append(args, s.Args...)...)
+			kept = append(kept, s)
 		}
-		args := make([]any, 0, len(s.Cols)+len(s.Args))
-		for _, c := range s.Cols {
-			args = append(args, array(c))
-		}
-		args = append(args, s.Args...)
-		b.Queue(s.Text.SQL(driver.PostgreSQL), args...)
-		kept = append(kept, s)
 	}
-	if len(kept) == 0 {
+	return w.flush(ctx, b, kept)
+}
+
+// flush sends the statements that have been queued and reads their results.
+func (w wrapped) flush(ctx context.Context, b *pgx.Batch, list []driver.Stmt) error {
+	if len(list) == 0 {
 		return nil
 	}
 	br := w.tx.SendBatch(ctx, b)
-	for _, s := range kept {
+	for _, s := range list {
 		if err := read(br, s); err != nil {
 			_ = br.Close() // the first error is the one to tell
 			return fmt.Errorf("%s: %w", s.Text.Name, classify(err))
