@@ -195,7 +195,7 @@ type Renewal struct {
 	// Held names the leases the worker holds. A lease of an acquire numbered up
 	// to Acquired that is not named is taken back: its answer was lost.
 	Held []Held `json:"held"`
-	// Acquired is the number of the last acquire whose answer arrived.
+	// Acquired is the number up to which every acquire was answered or given up.
 	Acquired int64 `json:"acquired"`
 	// Stopping are those of Held whose handlers have been told to stop because
 	// their tasks are cancelled.

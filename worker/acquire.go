@@ -8,18 +8,19 @@ import (
 	"github.com/drover-dev/drover/protocol"
 )
 
-// ask numbers an acquire for the slots that are free; nil when none may be sent
-// now. One is under way at a time, so that "acquired up to n" has one meaning.
-// The lock is held.
-func (w *Worker) ask() *drover.Acquire {
+// ask numbers an acquire for at most that many of the slots that are free; nil
+// when none may be sent now. The lock is held.
+func (w *Worker) ask(most int) *drover.Acquire {
 	s := w.session
-	free := w.cfg.Slots - w.live - w.stuck
-	if s == nil || s.lost || w.draining || w.acquire || free <= 0 {
+	free := w.cfg.Slots - w.live - w.stuck - w.asked
+	if s == nil || s.lost || w.draining || len(s.asking) >= senders || free <= 0 {
 		return nil
 	}
 	s.number++
-	w.acquire = true
-	return &drover.Acquire{Session: s.id, Max: min(free, protocol.MaxLeases), Number: s.number}
+	a := &drover.Acquire{Session: s.id, Max: min(free, most), Number: s.number}
+	s.asking[a.Number] = true
+	w.asked += a.Max
+	return a
 }
 
 // answered ends an acquire. Its leases are started, or given back at once where
@@ -27,9 +28,13 @@ func (w *Worker) ask() *drover.Acquire {
 func (w *Worker) answered(s *session, a *drover.Acquire, leases []drover.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.acquire = false
-	s.acquired = a.Number // also of a lost answer: a renewal that does not name its leases gives them back
-	free := w.cfg.Slots - w.live - w.stuck
+	w.asked -= a.Max
+	delete(s.asking, a.Number)
+	s.acquired = s.number // also of a lost answer: a renewal that does not name its leases gives them back
+	for n := range s.asking {
+		s.acquired = min(s.acquired, n-1)
+	}
+	free := w.cfg.Slots - w.live - w.stuck - w.asked
 	// This process may have been stopped while the answer was on its way: its leases
 	// are somebody else's by now, and no timer has had the time to say so.
 	late := time.Until(s.until) <= margin(s.leaseFor)
@@ -60,8 +65,8 @@ func (w *Worker) takeTasks(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.mu.Lock()
 		var a *drover.Acquire
-		if len(w.queue)+len(w.inFlight) == 0 {
-			a = w.ask()
+		if len(w.queue)+w.flying()+w.asked == 0 {
+			a = w.ask(protocol.MaxLeases)
 		}
 		s := w.session
 		w.mu.Unlock()

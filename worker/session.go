@@ -23,8 +23,9 @@ type session struct {
 	until    time.Time
 	expiry   *time.Timer
 	lost     bool
-	number   int64 // of the last acquire sent
-	acquired int64 // of the last acquire that was answered or given up
+	number   int64          // of the last acquire sent
+	asking   map[int64]bool // the numbers of those under way
+	acquired int64          // up to which all have been answered or given up
 }
 
 // margin is how long before the end of a lease its handlers are stopped.
@@ -67,7 +68,7 @@ func (w *Worker) keepSession(ctx, taking context.Context, refused chan<- error) 
 
 // enter makes a session the current one.
 func (w *Worker) enter(ctx context.Context, got drover.Session, sent time.Time) *session {
-	s := &session{id: got.ID, leaseFor: got.LeaseFor.Std(), renewEvery: got.RenewEvery.Std()}
+	s := &session{id: got.ID, asking: map[int64]bool{}, leaseFor: got.LeaseFor.Std(), renewEvery: got.RenewEvery.Std()}
 	if s.leaseFor <= 0 {
 		s.leaseFor = 30 * time.Second
 	}
@@ -175,7 +176,7 @@ func (w *Worker) isDraining() bool {
 func (w *Worker) renewal(s *session) drover.Renewal {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := drover.Renewal{Held: make([]drover.Held, 0, len(w.runs)+len(w.queue)+len(w.inFlight)), Acquired: s.acquired, Draining: w.draining}
+	r := drover.Renewal{Held: make([]drover.Held, 0, len(w.runs)+len(w.queue)+w.flying()), Acquired: s.acquired, Draining: w.draining}
 	for h, run := range w.runs {
 		if run.s == s {
 			r.Held = append(r.Held, h)
@@ -184,7 +185,7 @@ func (w *Worker) renewal(s *session) drover.Renewal {
 			}
 		}
 	}
-	for _, list := range [][]report{w.inFlight, w.queue} {
+	for _, list := range append(w.inFlight[:], w.queue) {
 		for _, p := range list {
 			if p.s == s {
 				r.Held = append(r.Held, drover.Held{TaskID: p.o.TaskID, LeaseVersion: p.o.LeaseVersion})

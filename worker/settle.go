@@ -16,6 +16,14 @@ const (
 	maxBatchBytes = protocol.MaxSettleBody / 2
 )
 
+// senders is how many settles may be under way at a time. While one is, the next
+// goes only once moreThan outcomes have gathered: few of them cost the server as
+// much as many.
+const (
+	senders  = 2
+	moreThan = 100
+)
+
 // report is an outcome on its way to the server.
 type report struct {
 	s *session // under which the lease was taken
@@ -41,12 +49,13 @@ func (w *Worker) put(s *session, h drover.Held, o drover.Outcome) {
 }
 
 // reportOutcomes sends whatever outcomes are queued, as one batch, until ctx
-// ends. It waits for nothing: while one batch is under way the next one gathers.
-func (w *Worker) reportOutcomes(ctx context.Context) {
+// ends. It waits for nothing: while a batch is under way the next one gathers.
+// Each of the senders has a number.
+func (w *Worker) reportOutcomes(ctx context.Context, sender int) {
 	row := &trouble{log: w.log, what: "settle"}
 	limit := maxBatch
 	for ctx.Err() == nil {
-		batch, s, a := w.take(limit)
+		batch, s, a := w.take(sender, limit)
 		if len(batch) == 0 {
 			sleep(ctx, time.Hour, w.settleWake)
 			continue
@@ -82,7 +91,7 @@ func (w *Worker) reportOutcomes(ctx context.Context) {
 		default:
 			again = batch
 		}
-		w.settled(again)
+		w.settled(sender, again)
 		if a != nil {
 			w.answered(s, a, got.Leases)
 			if err != nil {
@@ -110,10 +119,10 @@ func passing(c drover.Code) bool {
 
 // take moves the front of the queue, all of one session, into flight, and asks
 // for new leases with it where that is possible.
-func (w *Worker) take(limit int) ([]report, *session, *drover.Acquire) {
+func (w *Worker) take(sender, limit int) ([]report, *session, *drover.Acquire) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.queue) == 0 {
+	if len(w.queue) == 0 || w.flying() > 0 && len(w.queue) <= moreThan {
 		return nil, nil, nil
 	}
 	s := w.queue[0].s
@@ -124,20 +133,35 @@ func (w *Worker) take(limit int) ([]report, *session, *drover.Acquire) {
 		}
 		n++
 	}
-	w.inFlight = append([]report(nil), w.queue[:n]...)
+	batch := append([]report(nil), w.queue[:n]...)
+	w.inFlight[sender] = batch
 	w.queue = append([]report(nil), w.queue[n:]...)
+	if len(w.queue) > moreThan {
+		wake(w.settleWake) // there is enough for the next one
+	}
 	var a *drover.Acquire
 	if s == w.session && limit == maxBatch {
-		a = w.ask()
+		a = w.ask(maxBatch)
 	}
-	return w.inFlight, s, a
+	return batch, s, a
+}
+
+// flying counts the outcomes that are being reported. The lock is held.
+func (w *Worker) flying() (n int) {
+	for _, batch := range w.inFlight {
+		n += len(batch)
+	}
+	return n
 }
 
 // settled takes a batch out of flight; again goes back to the front of the queue.
-func (w *Worker) settled(again []report) {
+func (w *Worker) settled(sender int, again []report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.inFlight = nil
+	w.inFlight[sender] = nil
+	if len(w.queue) > 0 {
+		wake(w.settleWake)
+	}
 	if len(again) > 0 {
 		w.queue = append(append([]report(nil), again...), w.queue...)
 	}

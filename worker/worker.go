@@ -74,9 +74,9 @@ type Worker struct {
 	runs     map[drover.Held]*run // attempts whose outcome is not decided
 	live     int                  // handlers that run and are not given up
 	stuck    int                  // handlers that run and are given up
-	acquire  bool                 // one is under way
+	asked    int                  // slots that acquires under way may fill
 	queue    []report             // outcomes to report
-	inFlight []report             // outcomes being reported
+	inFlight [senders][]report    // outcomes being reported
 }
 
 // New makes a worker that reaches the server through conn: a *client.Client, or
@@ -187,7 +187,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { w.keepSession(live, taking, refused) })
 	loops.Go(func() { defer close(took); w.takeTasks(taking) })
-	loops.Go(func() { w.reportOutcomes(live) })
+	for sender := range senders {
+		loops.Go(func() { w.reportOutcomes(live, sender) })
+	}
 
 	var err error
 	select {
@@ -230,9 +232,9 @@ func (w *Worker) drain(took <-chan struct{}) {
 	case <-took:
 	case <-time.After(5 * time.Second):
 	}
-	if !w.waitFor(flushFor, func() bool { return len(w.queue)+len(w.inFlight) == 0 }) {
+	if !w.waitFor(flushFor, func() bool { return len(w.queue)+w.flying() == 0 }) {
 		w.mu.Lock()
-		n := len(w.queue) + len(w.inFlight)
+		n := len(w.queue) + w.flying()
 		w.mu.Unlock()
 		w.log.Error("outcomes are not reported; their tasks will run again", "outcomes", n)
 	}

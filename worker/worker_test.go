@@ -864,10 +864,10 @@ func TestLeasesThatArriveAfterTheirEndAreNotStarted(t *testing.T) {
 			t.Error("a handler runs under a lease that is over")
 			return nil, nil
 		})
-		s := &session{ctx: t.Context(), leaseFor: 30 * time.Second, until: time.Now().Add(30 * time.Second)}
+		s := &session{ctx: t.Context(), asking: map[int64]bool{}, leaseFor: 30 * time.Second, until: time.Now().Add(30 * time.Second)}
 		w.session = s
 		w.mu.Lock()
-		a := w.ask()
+		a := w.ask(2)
 		w.mu.Unlock()
 		time.Sleep(27 * time.Second) // into the margin
 		w.answered(s, a, []drover.Lease{lease(1, "work", "")})

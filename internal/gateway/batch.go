@@ -13,8 +13,8 @@ import (
 
 // batcher hands on together what arrived while the previous batch was under
 // way. There is no timer: at low load a call is a batch of its own, at high
-// load batches grow up to max. Batches of one key follow each other; those of
-// different keys run beside each other on the batcher's workers.
+// load batches grow up to max. Of one key at most abreast batches are under way
+// at a time; those of different keys run beside each other on the batcher's workers.
 type batcher[K comparable, In, Out any] struct {
 	// do carries out a batch and answers each item in its place, or fails whole.
 	do func(ctx context.Context, in []In) ([]Out, error)
@@ -25,8 +25,9 @@ type batcher[K comparable, In, Out any] struct {
 	// again says which items may be carried out once more after a failure that
 	// leaves open what became of them.
 	again func(In) bool
-	// max bounds the weight of a batch, room the calls that wait for one.
-	max, room int
+	// max bounds the weight of a batch, room the calls that wait for one, abreast
+	// the batches of one key that are under way at a time.
+	max, room, abreast int
 	// limit bounds how long a batch may take.
 	limit time.Duration
 
@@ -35,12 +36,12 @@ type batcher[K comparable, In, Out any] struct {
 	open  bool
 	waits int                  // calls in all lines
 	lines map[K]*line[In, Out] // keys with calls that wait or a batch under way
-	ready []K                  // keys with calls that wait and no batch under way, the longest first
+	ready []K                  // keys with calls that wait and may have another batch under way, the longest first
 }
 
 type line[In, Out any] struct {
 	calls []*call[In, Out]
-	busy  bool // a batch of it is under way
+	busy  int  // batches of it that are under way
 	ready bool // its key is in batcher.ready
 }
 
@@ -52,8 +53,8 @@ type call[In, Out any] struct {
 	done  chan struct{} // closed when out and err are set
 }
 
-func newBatcher[K comparable, In, Out any](max, room int, limit time.Duration, key func(In) K, weigh func(In) int, again func(In) bool, do func(context.Context, []In) ([]Out, error)) *batcher[K, In, Out] {
-	b := &batcher[K, In, Out]{do: do, key: key, weigh: weigh, again: again, max: max, room: room, limit: limit, lines: map[K]*line[In, Out]{}}
+func newBatcher[K comparable, In, Out any](max, room, abreast int, limit time.Duration, key func(In) K, weigh func(In) int, again func(In) bool, do func(context.Context, []In) ([]Out, error)) *batcher[K, In, Out] {
+	b := &batcher[K, In, Out]{do: do, key: key, weigh: weigh, again: again, max: max, room: room, abreast: abreast, limit: limit, lines: map[K]*line[In, Out]{}}
 	b.cond = sync.NewCond(&b.mu)
 	return b
 }
@@ -104,7 +105,7 @@ func (b *batcher[K, In, Out]) enter(c *call[In, Out]) error {
 
 // call puts a line whose turn may come into the list of those. It needs mu.
 func (b *batcher[K, In, Out]) call(k K, l *line[In, Out]) {
-	if l.busy || l.ready {
+	if l.busy >= b.abreast || l.ready {
 		return
 	}
 	l.ready = true
@@ -175,7 +176,7 @@ func (b *batcher[K, In, Out]) take() (K, []*call[In, Out]) {
 			l := b.lines[k]
 			l.ready = false
 			if len(l.calls) == 0 { // all withdrawn
-				delete(b.lines, k)
+				b.drop(k, l)
 				continue
 			}
 			n, weight := 0, 0
@@ -195,8 +196,11 @@ func (b *batcher[K, In, Out]) take() (K, []*call[In, Out]) {
 			for _, c := range batch {
 				c.taken = true
 			}
-			l.busy = true
+			l.busy++
 			b.waits -= n
+			if len(l.calls) > 0 {
+				b.call(k, l)
+			}
 			return k, batch
 		}
 		if !b.open && b.waits == 0 {
@@ -213,12 +217,19 @@ func (b *batcher[K, In, Out]) free(k K) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l := b.lines[k]
-	l.busy = false
+	l.busy--
 	if len(l.calls) == 0 {
-		delete(b.lines, k)
+		b.drop(k, l)
 		return
 	}
 	b.call(k, l)
+}
+
+// drop forgets a line of which nothing waits and nothing is under way. It needs mu.
+func (b *batcher[K, In, Out]) drop(k K, l *line[In, Out]) {
+	if l.busy == 0 && !l.ready {
+		delete(b.lines, k)
+	}
 }
 
 // carryOut does a batch. One that is refused whole is halved until the refusal

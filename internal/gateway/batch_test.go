@@ -26,7 +26,7 @@ var errPoison = errors.New("poison")
 
 func newEcho(max, room int, key func(int) int) *echo {
 	e := &echo{}
-	e.batcher = newBatcher(max, room, time.Second, key, func(int) int { return 1 }, func(n int) bool { return n != 1 }, func(ctx context.Context, in []int) ([]int, error) {
+	e.batcher = newBatcher(max, room, 1, time.Second, key, func(int) int { return 1 }, func(n int) bool { return n != 1 }, func(ctx context.Context, in []int) ([]int, error) {
 		e.mu.Lock()
 		e.batches = append(e.batches, in)
 		e.mu.Unlock()

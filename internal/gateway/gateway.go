@@ -26,8 +26,10 @@ const (
 	maxBatch = 500
 	// maxWaiting bounds the calls that wait for a batch; more are refused as overload.
 	maxWaiting = 20_000
-	// submitters is how many batches of submits run at once, each of another caller.
+	// submitters is how many batches of submits run at once, each of another caller;
+	// settlers, how many batches of settles.
 	submitters = 4
+	settlers   = 2
 	// writeLimit bounds a batch or an acquire, readLimit a look at a job.
 	writeLimit = 30 * time.Second
 	readLimit  = 10 * time.Second
@@ -93,12 +95,12 @@ func New(e *engine.Engine) *Gateway {
 	g := &Gateway{engine: e, serving: make(chan struct{}), stopping: make(chan struct{}), sessions: map[drover.SessionID]known{},
 		name: strconv.FormatUint(rand.Uint64(), 36), pollEvery: pollEvery, toAnnounce: make(chan struct{}, 1),
 		unannounced: unannounced{queues: map[string]struct{}{}, jobs: map[drover.JobID]struct{}{}}}
-	g.submits = newBatcher(maxBatch, maxWaiting, writeLimit,
+	g.submits = newBatcher(maxBatch, maxWaiting, 1, writeLimit,
 		func(s submission) callerKey { return callerKey{s.caller.Tenant, s.caller.Actor, s.caller.System} },
 		func(submission) int { return 1 },
 		func(s submission) bool { return !s.job.ID.IsZero() || s.job.IdempotencyKey != "" },
 		g.submitBatch)
-	g.settles = newBatcher(maxBatch, maxWaiting, writeLimit,
+	g.settles = newBatcher(maxBatch, maxWaiting, settlers, writeLimit,
 		func(engine.Settlement) struct{} { return struct{}{} },
 		func(s engine.Settlement) int { return max(1, len(s.Outcomes)) },
 		func(engine.Settlement) bool { return true }, // a repeat is answered as the first was
@@ -125,7 +127,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 
 	var wg sync.WaitGroup
 	wg.Go(func() { g.submits.Run(ctx, submitters) })
-	wg.Go(func() { g.settles.Run(ctx, 1) })
+	wg.Go(func() { g.settles.Run(ctx, settlers) })
 	wg.Go(func() { g.poll(ctx) })
 	wg.Go(func() { g.announce(ctx) })
 	var heard error
