@@ -30,10 +30,12 @@ const (
 type reporter struct {
 	w    *Worker
 	r    *run
+	sink sink
+
+	// Made with the goroutine, as most attempts say nothing.
 	wake chan struct{}
 	room chan struct{} // holds one: lines were sent
 	done chan struct{} // closed when the goroutine has ended
-	sink sink
 
 	mu      sync.Mutex // everything below
 	begun   bool
@@ -54,14 +56,11 @@ type reporter struct {
 	beatAt  time.Time       // of the last one sent
 }
 
-func newReporter(w *Worker, r *run) *reporter {
-	return &reporter{w: w, r: r, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
-}
-
 // begin starts the goroutine. The lock is held.
 func (p *reporter) begin() {
 	if !p.begun {
 		p.begun = true
+		p.wake, p.room, p.done = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 		go p.loop()
 	}
 }
@@ -155,8 +154,8 @@ func (p *reporter) close() {
 	p.dead = p.dead || lost
 	begun := p.begun
 	p.mu.Unlock()
-	wake(p.wake)
 	if begun {
+		wake(p.wake)
 		<-p.done
 	}
 }

@@ -21,33 +21,34 @@ type run struct {
 	timeout  time.Duration
 	ctx      context.Context // the handler's; its cause says why it ended
 	cancel   context.CancelCauseFunc
-	reporter *reporter
+	reporter reporter
 
-	stopping bool // by Worker.mu: its task is cancelled and the handler was told
-
-	over bool // by Worker.mu: the outcome is decided, or not ours to tell any more
+	// By Worker.mu.
+	stopping bool        // its task is cancelled and the handler was told
+	over     bool        // the outcome is decided, or not ours to tell any more
+	returned bool        // the handler has
+	stuck    bool        // the handler did not return in time, and holds its slot
+	patience *time.Timer // runs once the context has ended, until the handler is given up
 
 	mu        sync.Mutex
 	artifacts []drover.ArtifactID
+	log       *slog.Logger
 }
 
 // start runs a lease. The lock is held.
 func (w *Worker) start(s *session, l drover.Lease) {
 	r := &run{w: w, s: s, held: drover.Held{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion}, timeout: l.Timeout.Std()}
 	// The handler outlives the session's context: losing it cancels with a cause.
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.ctx))
-	r.ctx, r.cancel = ctx, cancel
+	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(s.ctx))
 	r.task = &Task{Lease: l, run: r}
-	r.reporter = newReporter(w, r)
-	r.task.log = slog.New(r.reporter.handler())
-	h := w.handlers[l.Kind]
+	r.reporter.w, r.reporter.r = w, r
 	w.runs[r.held] = r
 	w.live++
-	go w.supervise(r, h)
+	go w.supervise(r, w.handlers[l.Kind])
 }
 
-// supervise runs the handler to its end, or gives it up when it does not come
-// to one after its context has.
+// supervise runs the handler to its end. One that does not come to it after its
+// context has is given up meanwhile.
 func (w *Worker) supervise(r *run, h Handler) {
 	if r.timeout > 0 {
 		ctx, done := context.WithTimeout(r.ctx, r.timeout)
@@ -55,37 +56,35 @@ func (w *Worker) supervise(r *run, h Handler) {
 		r.ctx = ctx
 	}
 	defer r.cancel(nil)
-	ended := make(chan drover.Outcome, 1)
-	go func() {
-		var o drover.Outcome
-		defer func() { // also when the handler ends its goroutine
-			if o.Status == "" {
-				o = drover.Outcome{Status: drover.OutcomeFailed, Error: &drover.Failure{Class: drover.ClassPanic, Message: "the handler ended its goroutine with runtime.Goexit"}}
-			}
-			ended <- o
-		}()
-		o = r.handle(h)
+	ended := context.AfterFunc(r.ctx, func() { w.lookAfter(r) })
+	var o drover.Outcome
+	defer func() { // also when the handler ends its goroutine
+		ended()
+		if o.Status == "" {
+			o = drover.Outcome{Status: drover.OutcomeFailed, Error: &drover.Failure{Class: drover.ClassPanic, Message: "the handler ended its goroutine with runtime.Goexit"}}
+		}
+		w.finish(r, o)
 	}()
-	select {
-	case o := <-ended:
-		w.finish(r, o)
-		return
-	case <-r.ctx.Done():
+	o = r.handle(h)
+}
+
+// lookAfter gives the handler of a context that has ended some time to return.
+func (w *Worker) lookAfter(r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !r.returned {
+		r.patience = time.AfterFunc(w.cfg.CancelGrace, func() { w.giveUp(r) })
 	}
-	t := time.NewTimer(w.cfg.CancelGrace)
-	defer t.Stop()
-	select {
-	case o := <-ended:
-		w.finish(r, o)
-	case <-t.C:
-		w.giveUp(r)
-		o := <-ended
-		w.mu.Lock()
-		w.stuck--
-		w.mu.Unlock()
-		wake(w.acquireWake)
-		w.log.Warn("handler returned after its task was given up", "task", r.held.TaskID, "kind", r.task.Kind, "outcome", o.Status)
+}
+
+// logger returns the attempt's logger, made when it is first asked for.
+func (r *run) logger() *slog.Logger {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.log == nil {
+		r.log = slog.New(r.reporter.handler())
 	}
+	return r.log
 }
 
 // handle calls the handler and says how it went.
@@ -134,13 +133,24 @@ func (r *run) saved(id drover.ArtifactID) {
 	r.mu.Unlock()
 }
 
-// finish frees the slot and queues the outcome, unless the lease is lost.
+// finish frees the slot and queues the outcome, unless the lease is lost or the
+// handler was given up.
 func (w *Worker) finish(r *run, o drover.Outcome) {
 	r.reporter.close()
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.returned = true
+	if r.patience != nil {
+		r.patience.Stop()
+	}
+	if r.stuck {
+		w.stuck--
+		wake(w.acquireWake)
+		w.log.Warn("handler returned after its task was given up", "task", r.held.TaskID, "kind", r.task.Kind, "outcome", o.Status)
+		return
+	}
 	w.live--
 	w.decide(r, o)
-	w.mu.Unlock()
 }
 
 // decide queues the one outcome of an attempt. The lock is held.
@@ -163,10 +173,14 @@ func (w *Worker) giveUp(r *run) {
 	if errors.Is(cause, ErrCancelled) {
 		o = drover.Outcome{Status: drover.OutcomeCancelled}
 	}
-	w.log.Error("handler ignores that its context has ended; its slot stays taken", "task", r.held.TaskID, "kind", r.task.Kind, "cause", cause)
 	r.reporter.close()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if r.returned {
+		return
+	}
+	w.log.Error("handler ignores that its context has ended; its slot stays taken", "task", r.held.TaskID, "kind", r.task.Kind, "cause", cause)
+	r.stuck = true
 	w.live--
 	w.stuck++
 	w.decide(r, o)

@@ -18,7 +18,6 @@ import (
 type Task struct {
 	drover.Lease
 	run *run
-	log *slog.Logger
 }
 
 // Bind reads the task's input into v, which is a pointer. An input that does not
@@ -77,10 +76,10 @@ func (t *Task) Resume(v any) (bool, error) {
 // Log returns the attempt's logger. Its lines can be read with the task; they
 // are sent once a second. Lines beyond what can be sent are dropped and counted.
 func (t *Task) Log() *slog.Logger {
-	if t.log == nil {
+	if t.run == nil {
 		return slog.New(slog.DiscardHandler)
 	}
-	return t.log
+	return t.run.logger()
 }
 
 // LogLine adds a line of text to the attempt's log. Level is one of debug, info,
