@@ -48,6 +48,7 @@ type changes struct {
 	queues  map[int32]bool                  // with new claimable tasks
 	failed  map[drover.JobID]string         // jobs one of whose tasks failed, and its name
 	sweep   []drover.JobID                  // jobs whose other tasks are to be ended after the commit
+	last    []store.Stmt                    // what is to be read once all is written
 }
 
 func (e *Engine) changes(now lifecycle.Instant) *changes {
@@ -298,6 +299,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 		add(store.InsertWatches(c))
 	}
 	add(store.DeleteWatches(x.unwatch))
+	add(x.last...)
 	if err := tx.Pipe(ctx, list...); err != nil {
 		return err
 	}

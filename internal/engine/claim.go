@@ -26,14 +26,18 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 	var leases []drover.Lease
 	var broken []unfit
 	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
-		var s store.SessionRow
-		if s, err = e.session(ctx, tx, c, a.Session, true); err != nil {
+		s, err := e.session(ctx, tx, c, a.Session, true)
+		if err != nil {
 			return err
 		}
 		if e.expired(s) {
 			return expiredSession(a.Session)
 		}
-		leases, broken, err = e.claim(ctx, tx, s, a)
+		ask := &ask{session: s, acquire: a}
+		if err := tx.Pipe(ctx, e.askFor(ask, e.now())...); err != nil {
+			return err
+		}
+		leases, broken, err = e.claim(ctx, tx, ask)
 		return err
 	})
 	if err != nil {
@@ -41,6 +45,41 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 	}
 	e.giveBack(ctx, broken)
 	return leases, nil
+}
+
+// ask is an acquire on its way, with what was read for it.
+type ask struct {
+	session store.SessionRow
+	acquire drover.Acquire
+	out     *SettleResult // that it rides on
+	now     lifecycle.Instant
+	stopped []store.StoppedLane // mostly none
+	lanes   map[int32][]int32   // of each queue; nil is every lane
+}
+
+// queues names the queues to take from, in that order.
+func (a *ask) queues() []string {
+	if len(a.acquire.Queues) > 0 {
+		return a.acquire.Queues
+	}
+	return a.session.Queues
+}
+
+// askFor reads what a claim must know, so that it can go with other statements:
+// which lanes are stopped, and which of the queues' lanes the session serves.
+func (e *Engine) askFor(a *ask, now lifecycle.Instant) []store.Stmt {
+	a.now, a.stopped, a.lanes = now, nil, map[int32][]int32{}
+	list := []store.Stmt{store.StoppedLanes(now, &a.stopped)}
+	for _, name := range a.queues() {
+		if id, ok := e.names.queueID.Load(name); ok {
+			list = append(list, a.lanesOf(id.(int32)))
+		}
+	}
+	return list
+}
+
+func (a *ask) lanesOf(queue int32) store.Stmt {
+	return store.LanesFor(queue, a.session.Tenant, a.session.Kinds, a.lanes)
 }
 
 func checkAcquire(a *drover.Acquire) error {
@@ -55,76 +94,84 @@ func checkAcquire(a *drover.Acquire) error {
 	return nil
 }
 
-// claim moves tasks to RUNNING inside tx and fills their inputs in.
-func (e *Engine) claim(ctx context.Context, tx store.Tx, s store.SessionRow, a drover.Acquire) ([]drover.Lease, []unfit, error) {
-	queues := a.Queues
-	if len(queues) == 0 {
-		queues = s.Queues
-	}
-	now := e.now()
-	var stopped []store.StoppedLane // mostly none
-	ids, err := store.QueueNumbers(ctx, tx, queues, store.StoppedLanes(now, &stopped))
-	if err != nil {
-		return nil, nil, err
-	}
+// claim moves tasks to RUNNING inside tx and fills their inputs in. What askFor
+// reads has been read.
+func (e *Engine) claim(ctx context.Context, tx store.Tx, a *ask) ([]drover.Lease, []unfit, error) {
 	var got []store.Claimed
-	for _, q := range ids {
-		if len(got) >= a.Max {
+	for _, name := range a.queues() {
+		if len(got) >= a.acquire.Max {
 			break
 		}
-		list, err := e.claimQueue(ctx, tx, q, a.Max-len(got), s, a.Number, now, stopped)
+		queue, err := e.knownQueue(ctx, tx, name)
 		if err != nil {
 			return nil, nil, err
 		}
-		got = append(got, list...)
+		if queue == 0 {
+			continue // nobody has submitted to it
+		}
+		if _, ok := a.lanes[queue]; !ok {
+			if err := tx.Pipe(ctx, a.lanesOf(queue)); err != nil {
+				return nil, nil, err
+			}
+		}
+		list, err := e.claimQueue(ctx, tx, a, queue, a.acquire.Max-len(got))
+		if err != nil {
+			return nil, nil, err
+		}
+		got = join(got, list)
 	}
 	return e.leases(ctx, tx, got)
+}
+
+// join appends more to got without a copy where there was nothing.
+func join(got, more []store.Claimed) []store.Claimed {
+	if len(got) == 0 {
+		return more
+	}
+	return append(got, more...)
 }
 
 // claimQueue takes up to n tasks of a queue, higher classes first, rotating
 // over the lanes within a class. Lanes of circuits that are not closed are
 // stepped over; first, those of them that may let somebody go do.
-func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, queue int32, n int, s store.SessionRow, number int64, now lifecycle.Instant, stopped []store.StoppedLane) ([]store.Claimed, error) {
-	c := store.Claim{Queue: queue, Max: n, Session: s.ID, Acquire: number, AfterClass: -1, Cursor: e.lanes.get(queue), Now: now}
-	var err error
-	if c.Lanes, err = store.LanesFor(ctx, tx, queue, s.Tenant, s.Kinds); err != nil || c.Lanes != nil && len(c.Lanes) == 0 {
-		return nil, err
+func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, a *ask, queue int32, n int) ([]store.Claimed, error) {
+	c := store.Claim{Queue: queue, Max: n, Session: a.session.ID, Acquire: a.acquire.Number, AfterClass: -1, Cursor: e.lanes.get(queue), Now: a.now, Lanes: a.lanes[queue]}
+	if c.Lanes != nil && len(c.Lanes) == 0 {
+		return nil, nil
 	}
-	if !slices.ContainsFunc(stopped, func(l store.StoppedLane) bool { return l.Queue == queue }) {
+	if !slices.ContainsFunc(a.stopped, func(l store.StoppedLane) bool { return l.Queue == queue }) {
 		return e.claimLanes(ctx, tx, c, n)
 	}
-	got, err := e.throughCircuits(ctx, tx, &c, n, stopped)
+	got, err := e.throughCircuits(ctx, tx, &c, n, a.stopped)
 	if err != nil || len(got) == n || len(c.Lanes) == 0 {
 		return got, err
 	}
 	more, err := e.claimLanes(ctx, tx, c, n-len(got))
-	return append(got, more...), err
+	return join(got, more), err
 }
 
 // claimLanes takes up to n tasks of the lanes of c, of all there are when it
 // names none.
 func (e *Engine) claimLanes(ctx context.Context, tx store.Tx, c store.Claim, n int) ([]store.Claimed, error) {
-	queue := c.Queue
 	var got []store.Claimed
+	var classes []int16 // that are left after the first take
 	take := func() (int, error) {
 		c.Max = n - len(got)
 		list, err := store.ClaimTasks(ctx, tx, e.db.Dialect(), c)
 		if err != nil || len(list) == 0 {
 			return 0, err
 		}
-		got = append(got, list...)
+		got = join(got, list)
 		c.Cursor = farthest(list, c.Cursor)
-		e.lanes.set(queue, c.Cursor)
+		e.lanes.set(c.Queue, c.Cursor)
 		return len(list), nil
 	}
+	c.Classes = &classes
 	if _, err := take(); err != nil || len(got) == n {
 		return got, err
 	}
+	c.Classes = nil
 	// Its lanes were uneven, or the first class is used up, held or empty: class by class.
-	classes, err := store.QueuedClasses(ctx, tx, queue, -1)
-	if err != nil {
-		return nil, err
-	}
 	for _, class := range classes {
 		c.AfterClass = class - 1
 		for len(got) < n {

@@ -41,13 +41,14 @@ type Engine struct {
 	// OnEvents, when set, is told after commit which jobs have new events.
 	OnEvents func(jobs []drover.JobID)
 
-	db     *store.DB
-	opts   Options
-	log    *slog.Logger
-	names  names
-	plans  plans
-	lanes  cursors
-	filing filing
+	db       *store.DB
+	opts     Options
+	log      *slog.Logger
+	names    names
+	plans    plans
+	jobHeads heads
+	lanes    cursors
+	filing   filing
 
 	tokens tokenCache
 

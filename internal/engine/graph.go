@@ -117,15 +117,24 @@ func (g *graph) mayExpand(k dag.Key, seen map[int32]bool) {
 	}
 }
 
+// around is what is read with the rows that a resolve loads: before the first of
+// them, and after the last.
+type around struct{ before, after []store.Stmt }
+
 // resolve loads and expands until the counters are settled, several jobs
-// together, so that a batch costs a constant number of round trips. fresh says
-// that the jobs are being submitted: nothing of theirs is stored. It stops short
-// of job_live, which is locked last.
-func resolve(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, graphs []*graph, fresh bool) error {
+// together, so that a batch costs a constant number of round trips: one, where
+// no map may expand. fresh says that the jobs are being submitted: nothing of
+// theirs is stored. It stops short of job_live, which is locked last.
+func resolve(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, graphs []*graph, fresh bool, with around) error {
 	for {
-		if err := load(ctx, tx, graphs, fresh); err != nil {
+		var after []store.Stmt
+		if !slices.ContainsFunc(graphs, (*graph).mayLoadMore) {
+			after, with.after = with.after, nil
+		}
+		if err := load(ctx, tx, graphs, fresh, with.before, after); err != nil {
 			return err
 		}
+		with.before = nil
 		busy := false
 		for _, g := range graphs {
 			g.apply()
@@ -143,13 +152,19 @@ func resolve(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant,
 			busy = busy || len(g.want) > 0 || len(g.minus) > 0
 		}
 		if !busy {
-			return nil
+			return tx.Pipe(ctx, with.after...)
 		}
 	}
 }
 
+// mayLoadMore reports whether rows beyond those wanted now may have to be locked:
+// a map among them may expand.
+func (g *graph) mayLoadMore() bool {
+	return len(g.maps) > 0 || slices.ContainsFunc(g.want, func(k dag.Key) bool { return k.Index < 0 })
+}
+
 // load locks the rows wanted that are not in hand, of all jobs in one go.
-func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool) error {
+func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool, before, after []store.Stmt) error {
 	var keys []store.Key
 	at := map[drover.JobID]*graph{}
 	for _, g := range graphs {
@@ -167,14 +182,12 @@ func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool) error {
 		}
 		g.want = nil
 	}
-	if len(keys) == 0 {
-		return nil
-	}
 	slices.SortFunc(keys, func(a, b store.Key) int {
 		return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
 	})
 	var rows []lifecycle.Task
-	if err := tx.Pipe(ctx, store.LockPending(slices.Compact(keys), &rows)); err != nil {
+	list := append(append(slices.Clip(before), store.LockPending(slices.Compact(keys), &rows)), after...)
+	if err := tx.Pipe(ctx, list...); err != nil {
 		return err
 	}
 	for _, t := range rows {
@@ -241,7 +254,7 @@ func (g *graph) expand(ctx context.Context, tx store.Tx, e *Engine, now lifecycl
 	for _, m := range exp.Maps {
 		g.want = append(g.want, dag.Key{Node: m, Index: dag.Unexpanded})
 	}
-	if err := load(ctx, tx, []*graph{g}, fresh); err != nil {
+	if err := load(ctx, tx, []*graph{g}, fresh, nil, nil); err != nil {
 		return err
 	}
 	g.grew = true

@@ -26,7 +26,7 @@ var lockOrder = map[string]int{
 	"insert idempotency keys": 1,
 	"lock batch operation":    1, "try to lock batch operation": 1,
 
-	"share session": 2, "renew session": 2, "end session": 2, "end expired sessions": 2, "mark session cleared": 2,
+	"share sessions": 2, "renew session": 2, "end session": 2, "end expired sessions": 2, "mark session cleared": 2,
 
 	"take running": 3, "take a session's running": 3, "take a job's running": 3, "take watched running": 3,
 

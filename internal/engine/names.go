@@ -37,6 +37,20 @@ func (e *Engine) queue(ctx context.Context, name string) (int32, error) {
 	return id, nil
 }
 
+// knownQueue returns the number of a queue, 0 when it does not exist.
+func (e *Engine) knownQueue(ctx context.Context, tx store.Tx, name string) (int32, error) {
+	if id, ok := e.names.queueID.Load(name); ok {
+		return id.(int32), nil
+	}
+	ids, err := store.QueueNumbers(ctx, tx, []string{name})
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	e.names.queueID.Store(name, ids[0])
+	e.names.queueName.Store(ids[0], name)
+	return ids[0], nil
+}
+
 // lane returns the number of a lane, made when it does not exist.
 func (e *Engine) lane(ctx context.Context, k store.LaneKey) (int32, error) {
 	if id, ok := e.names.laneID.Load(k); ok {
@@ -97,6 +111,47 @@ func (e *Engine) tenantNameOf(ctx context.Context, tx store.Tx, id int32) (strin
 		e.names.tenantName.Store(id, n)
 	}
 	return all[id], nil
+}
+
+// heads caches what a settle must know of jobs of several tasks. It never changes.
+type heads struct {
+	mu   sync.Mutex
+	byID map[drover.JobID]store.JobHead
+}
+
+const maxHeads = 20_000
+
+// heads returns the heads of jobs, those that exist.
+func (e *Engine) heads(ctx context.Context, tx store.Tx, jobs []drover.JobID) (map[drover.JobID]store.JobHead, error) {
+	found := make(map[drover.JobID]store.JobHead, len(jobs))
+	var missing []drover.JobID
+	c := &e.jobHeads
+	c.mu.Lock()
+	for _, id := range jobs {
+		if h, ok := c.byID[id]; ok {
+			found[id] = h
+		} else {
+			missing = append(missing, id)
+		}
+	}
+	c.mu.Unlock()
+	if len(missing) == 0 {
+		return found, nil
+	}
+	if err := tx.Pipe(ctx, store.ReadJobHeads(missing, found)); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID == nil || len(c.byID)+len(missing) > maxHeads {
+		c.byID = map[drover.JobID]store.JobHead{}
+	}
+	for _, id := range missing {
+		if h, ok := found[id]; ok {
+			c.byID[id] = h
+		}
+	}
+	return found, nil
 }
 
 // plans caches compiled pipelines by their number; versions are immutable.

@@ -262,7 +262,7 @@ func (e *Engine) mend(ctx context.Context, tx store.Tx, x *changes, k *kept, m r
 			x.place(t)
 		}
 	}
-	if err := resolve(ctx, tx, e, x.now, []*graph{g}, false); err != nil {
+	if err := resolve(ctx, tx, e, x.now, []*graph{g}, false, around{}); err != nil {
 		return err
 	}
 	g.collect(x, j)

@@ -250,7 +250,7 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 	}
 	x.replay = store.LetterMove{To: store.LetterReplayed, At: x.now, Actor: c.Actor, Reason: r.Reason, Operation: op}
 	slices.SortFunc(x.replayed, compareLetters)
-	if err := resolve(ctx, tx, e, x.now, graphs, false); err != nil {
+	if err := resolve(ctx, tx, e, x.now, graphs, false, around{}); err != nil {
 		return err
 	}
 	for _, g := range graphs {

@@ -74,11 +74,20 @@ func (e *Engine) showSession(s store.SessionRow) drover.Session {
 // session reads a session of the caller's. share keeps the reaper from ending it
 // before the transaction does.
 func (e *Engine) session(ctx context.Context, tx store.Tx, c Caller, id drover.SessionID, share bool) (store.SessionRow, error) {
-	s, err := store.ReadSession(ctx, tx, int64(id), share)
-	if err == nil && (s.ID == 0 || s.Tenant != callerTenant(c) || s.Actor != c.Actor) {
-		err = notFound("worker", id)
+	rows := map[int64]store.SessionRow{}
+	if err := tx.Pipe(ctx, store.ReadSessions([]int64{int64(id)}, share, rows)); err != nil {
+		return store.SessionRow{}, err
 	}
-	return s, err
+	return sessionOf(rows, c, id)
+}
+
+// sessionOf finds a session of the caller's among those that were read.
+func sessionOf(rows map[int64]store.SessionRow, c Caller, id drover.SessionID) (store.SessionRow, error) {
+	s := rows[int64(id)]
+	if s.ID == 0 || s.Tenant != callerTenant(c) || s.Actor != c.Actor {
+		return s, notFound("worker", id)
+	}
+	return s, nil
 }
 
 // expired says that nothing can be claimed for a session any more.

@@ -88,23 +88,25 @@ func checkSettlement(s *Settlement) error {
 	return nil
 }
 
+// settleBatch settles those of the batch that are live. It takes the running
+// rows with the trip that reads the sessions; if one of those is refused it
+// leaves that one out and begins anew.
 func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, out []SettleResult, broken *[]unfit) error {
 	var reports []*report
-	sessions := map[int]store.SessionRow{}
+	var asks []*ask
+	var read, share []int64
+	live = slices.DeleteFunc(slices.Clone(live), func(i int) bool { return out[i].Err != nil })
 	for _, i := range live {
-		s := batch[i]
+		s := &batch[i]
 		out[i] = SettleResult{Settled: make([]drover.Settled, len(s.Outcomes))}
 		// One that acquires is shared, as by any claim, so that the reaper waits for
 		// it; and before all other rows, as by a renewal, which changes it.
-		row, err := e.session(ctx, tx, s.Caller, s.Session, s.Acquire != nil)
-		var refused *drover.Error
-		if errors.As(err, &refused) {
-			out[i] = SettleResult{Err: refused}
-			continue
-		} else if err != nil {
-			return err
+		if s.Acquire != nil {
+			share = append(share, int64(s.Session))
+		} else {
+			read = append(read, int64(s.Session))
 		}
-		sessions[i] = row
+		all := make([]report, len(s.Outcomes))
 		for k, o := range s.Outcomes {
 			a := &out[i].Settled[k]
 			a.TaskID = o.TaskID
@@ -112,26 +114,52 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 				a.Err = bad
 				continue
 			}
-			reports = append(reports, &report{lease: store.Lease{Task: o.TaskID, Version: o.LeaseVersion, Session: row.ID}, Outcome: o, answer: a})
+			all[k] = report{lease: store.Lease{Task: o.TaskID, Version: o.LeaseVersion, Session: int64(s.Session)}, Outcome: o, answer: a}
+			reports = append(reports, &all[k])
 		}
 	}
-	if err := e.settle(ctx, tx, x, reports); err != nil {
+	sessions := map[int64]store.SessionRow{}
+	leases, byLease := leasesOf(reports)
+	taken := make([]lifecycle.Task, 0, len(leases))
+	if err := tx.Pipe(ctx, store.ReadSessions(sortedUnique(share), true, sessions), store.ReadSessions(sortedUnique(read), false, sessions), store.TakeRunning(leases, &taken)); err != nil {
 		return err
 	}
+	var refused *drover.Error
 	for _, i := range live {
-		a := batch[i].Acquire
-		s, ok := sessions[i]
-		if a == nil || !ok || s.Draining || e.expired(s) {
+		s, err := sessionOf(sessions, batch[i].Caller, batch[i].Session)
+		if errors.As(err, &refused) {
+			out[i] = SettleResult{Err: refused}
 			continue
+		} else if err != nil {
+			return err
 		}
-		leases, bad, err := e.claim(ctx, tx, s, *a)
+		if a := batch[i].Acquire; a != nil && !s.Draining && !e.expired(s) {
+			asks = append(asks, &ask{session: s, acquire: *a, out: &out[i]})
+		}
+	}
+	if refused != nil {
+		return store.ErrRetry
+	}
+	for _, a := range asks {
+		x.last = append(x.last, e.askFor(a, x.now)...)
+	}
+	if err := e.settleTaken(ctx, tx, x, reports, byLease, taken); err != nil {
+		return err
+	}
+	for _, a := range asks {
+		leases, bad, err := e.claim(ctx, tx, a)
 		if err != nil {
 			return err
 		}
-		out[i].Leases = leases
+		a.out.Leases = leases
 		*broken = append(*broken, bad...)
 	}
 	return nil
+}
+
+func sortedUnique(ids []int64) []int64 {
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // checkOutcome validates an outcome. What a handler returned but cannot be kept
@@ -177,24 +205,36 @@ func checkOutcome(o *drover.Outcome) *drover.Error {
 	return nil
 }
 
-// settle takes the running rows of the reports, decides, and stores.
-func (e *Engine) settle(ctx context.Context, tx store.Tx, x *changes, reports []*report) error {
+// leasesOf sorts the reports and returns their leases. Of two reports of one lease
+// the first counts.
+func leasesOf(reports []*report) ([]store.Lease, map[store.Lease]*report) {
 	slices.SortStableFunc(reports, func(a, b *report) int {
 		return cmp.Or(compareIDs(a.lease.Task, b.lease.Task), cmp.Compare(a.lease.Version, b.lease.Version))
 	})
-	byLease := map[store.Lease]*report{} // of two reports of one lease the first counts
-	var leases []store.Lease
+	byLease := make(map[store.Lease]*report, len(reports))
+	leases := make([]store.Lease, 0, len(reports))
 	for _, r := range reports {
 		if byLease[r.lease] == nil {
 			byLease[r.lease] = r
 			leases = append(leases, r.lease)
 		}
 	}
-	var taken []lifecycle.Task
+	return leases, byLease
+}
+
+// settle takes the running rows of the reports, decides, and stores.
+func (e *Engine) settle(ctx context.Context, tx store.Tx, x *changes, reports []*report) error {
+	leases, byLease := leasesOf(reports)
+	taken := make([]lifecycle.Task, 0, len(leases))
 	if err := tx.Pipe(ctx, store.TakeRunning(leases, &taken)); err != nil {
 		return err
 	}
-	var accepted []*report
+	return e.settleTaken(ctx, tx, x, reports, byLease, taken)
+}
+
+// settleTaken decides and stores what becomes of the rows that were taken.
+func (e *Engine) settleTaken(ctx context.Context, tx store.Tx, x *changes, reports []*report, byLease map[store.Lease]*report, taken []lifecycle.Task) error {
+	accepted := make([]*report, 0, len(taken))
 	for _, t := range taken {
 		r := byLease[store.Lease{Task: t.ID, Version: t.LeaseVersion, Session: t.Session}]
 		r.task = t
@@ -255,10 +295,11 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		}
 	}
 	jobs = uniqueSorted(jobs)
-	heads, graphs, policies := map[drover.JobID]store.JobHead{}, map[drover.JobID]int32{}, map[drover.TaskID][]byte{}
-	if err := tx.Pipe(ctx, store.ReadJobHeads(jobs, heads), store.ReadGraphs(jobs, graphs), store.ReadPolicies(kindTasks, policies)); err != nil {
+	heads, err := e.heads(ctx, tx, jobs)
+	if err != nil {
 		return err
 	}
+	graphs, policies := map[drover.JobID]int32{}, map[drover.TaskID][]byte{}
 	plans := map[drover.JobID]*compiled{}
 	for id, h := range heads {
 		if h.Pipeline == 0 {
@@ -287,11 +328,18 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		}
 		g.succeeded(keyOf(&r.task), r.Output)
 	}
-	if err := resolve(ctx, tx, e, x.now, list, false); err != nil {
+	// The versions of the graphs are read before the children, the jobs' rows are
+	// locked after them: in one trip, where no map can make it necessary to lock more.
+	var live []store.JobLive
+	err = resolve(ctx, tx, e, x.now, list, false, around{
+		before: []store.Stmt{store.ReadGraphs(jobs, graphs), store.ReadPolicies(kindTasks, policies)},
+		after:  []store.Stmt{store.LockJobLive(jobs, &live)},
+	})
+	if err != nil {
 		return err
 	}
-	if err := e.lockJobs(ctx, tx, x, jobs); err != nil {
-		return err
+	for i := range live {
+		x.loaded[live[i].Job] = &live[i]
 	}
 	for _, id := range jobs {
 		j := x.loaded[id]

@@ -321,7 +321,7 @@ func (e *Engine) start(ctx context.Context, tx store.Tx, c Caller, d *draft, x *
 		x.tasks = append(x.tasks, g.record(t, nil))
 		g.add(t)
 	}
-	if err := resolve(ctx, tx, e, x.now, []*graph{g}, true); err != nil {
+	if err := resolve(ctx, tx, e, x.now, []*graph{g}, true, around{}); err != nil {
 		return err
 	}
 	g.collect(x, live)

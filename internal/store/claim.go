@@ -21,6 +21,9 @@ type Claim struct {
 	// Lanes, when not nil, are the only lanes to take from (a worker of one tenant).
 	Lanes []int32
 	Now   instant
+	// Classes, when set, receives the classes that have rows in the queue after the
+	// claim, where that came up short.
+	Classes *[]int16
 }
 
 // Claimed is a claimed task and what its worker must know.
@@ -67,10 +70,9 @@ var queuedClasses = driver.New("classes of a queue", "",
 		"UNION ALL SELECT (SELECT q.class FROM task_queued q WHERE q.queue = $1 AND q.class > c.class ORDER BY q.queue, q.class LIMIT 1) FROM c WHERE c.class IS NOT NULL) "+
 		"SELECT class FROM c WHERE class IS NOT NULL")
 
-// QueuedClasses returns the classes above after that have rows in the queue, first ones first.
-func QueuedClasses(ctx context.Context, tx Tx, queue int32, after int16) (classes []int16, err error) {
-	err = tx.Pipe(ctx, Stmt{Text: queuedClasses, Args: []any{queue, after}, Scan: into(&classes, func(r driver.Row) (c int16, err error) { err = r.Scan(&c); return c, err })})
-	return classes, err
+// queuedClassesOf reads the classes above after that have rows in the queue, first ones first.
+func queuedClassesOf(queue int32, after int16, classes *[]int16) Stmt {
+	return Stmt{Text: queuedClasses, Args: []any{queue, after}, Scan: into(classes, func(r driver.Row) (c int16, err error) { err = r.Scan(&c); return c, err })}
 }
 
 // What claimed tasks' inputs are filled in from.

@@ -66,13 +66,18 @@ func claimPostgres(ctx context.Context, tx Tx, c Claim) (list []Claimed, err err
 		text, args = claimGiven, append(args, c.Lanes)
 	}
 	held := map[drover.TaskID]bool{}
-	err = tx.Pipe(ctx, Stmt{Text: text, Args: args, Scan: into(&list, scanClaimed)},
-		Stmt{Text: heldMeanwhile, Args: []any{int64(c.Now.Add(-holdTime)), c.Session, c.Acquire}, Scan: func(r driver.Row) error {
+	all := []Stmt{{Text: text, Args: args, Scan: into(&list, scanClaimed)},
+		{Text: heldMeanwhile, Args: []any{int64(c.Now.Add(-holdTime)), c.Session, c.Acquire}, Scan: func(r driver.Row) error {
 			var id drover.TaskID
 			err := r.Scan((*[16]byte)(&id))
 			held[id] = true
 			return err
-		}})
+		}}}
+	if c.Classes != nil {
+		*c.Classes = nil
+		all = append(all, queuedClassesOf(c.Queue, c.AfterClass, c.Classes))
+	}
+	err = tx.Pipe(ctx, all...)
 	for i := range list {
 		list[i].Held = held[list[i].ID]
 	}

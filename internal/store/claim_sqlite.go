@@ -22,6 +22,15 @@ var (
 )
 
 func claimSQLite(ctx context.Context, tx Tx, c Claim) ([]Claimed, error) {
+	list, err := claimInTurns(ctx, tx, c)
+	if err == nil && c.Classes != nil && len(list) < c.Max {
+		*c.Classes = nil
+		err = tx.Pipe(ctx, queuedClassesOf(c.Queue, c.AfterClass, c.Classes))
+	}
+	return list, err
+}
+
+func claimInTurns(ctx context.Context, tx Tx, c Claim) ([]Claimed, error) {
 	class, ok, err := one[int16](ctx, tx, firstClass, c.Queue, c.AfterClass)
 	if err != nil || !ok {
 		return nil, err

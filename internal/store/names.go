@@ -97,22 +97,28 @@ func LaneKeys(ids []int32, keys map[int32]LaneKey) Stmt {
 	}}
 }
 
-// LanesFor returns the lanes of a queue that a worker serves: those of its
-// tenant, of every tenant when that is 0, and of the kinds it has handlers for,
-// of every kind when it names none. nil is every lane.
-func LanesFor(ctx context.Context, tx Tx, queue, tenant int32, kinds []string) (lanes []int32, err error) {
+// LanesFor reads the lanes of a queue that a worker serves: those of its tenant,
+// of every tenant when that is 0, and of the kinds it has handlers for, of every
+// kind when it names none. nil is every lane.
+func LanesFor(queue, tenant int32, kinds []string, lanes map[int32][]int32) Stmt {
 	s := Stmt{Text: tenantLanes, Args: []any{queue, tenant}}
 	switch {
 	case len(kinds) == 0 && tenant == 0:
-		return nil, nil
+		lanes[queue] = nil
+		return Stmt{}
 	case len(kinds) > 0 && tenant == 0:
 		s = Stmt{Text: anyKindLanes, Cols: []any{kinds}, Args: []any{queue}}
 	case len(kinds) > 0:
 		s = Stmt{Text: kindLanes, Cols: []any{kinds}, Args: []any{queue, tenant}}
 	}
-	lanes = []int32{}
-	s.Scan = into(&lanes, func(r driver.Row) (id int32, err error) { err = r.Scan(&id); return id, err })
-	return lanes, tx.Pipe(ctx, s)
+	lanes[queue] = []int32{}
+	s.Scan = func(r driver.Row) error {
+		var id int32
+		err := r.Scan(&id)
+		lanes[queue] = append(lanes[queue], id)
+		return err
+	}
+	return s
 }
 
 // PipelineNumber returns the number of a pipeline version, the newest when

@@ -30,13 +30,13 @@ type SessionRow struct {
 var (
 	insertSession = driver.New("insert session", "",
 		"INSERT INTO sessions (tenant, actor, worker, queues, kinds, labels, slots, version, draining, started_at, expires_at, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $10, 0) RETURNING id")
-	sessionCols = "id, tenant, actor, worker, queues, kinds, labels, slots, version, draining, started_at, expires_at, ended"
-	readSession = driver.New("read session", "", "SELECT "+sessionCols+" FROM sessions WHERE id = $1")
+	sessionCols  = "id, tenant, actor, worker, queues, kinds, labels, slots, version, draining, started_at, expires_at, ended"
+	readSessions = driver.New("read sessions", "id bigint", "SELECT "+qualify("s", sessionCols)+" FROM {rows} JOIN sessions s ON s.id = {id}")
 	// A claim shares the session's row, so that the reaper, which takes it whole, waits for it.
-	shareSession = driver.New("share session", "", "SELECT "+sessionCols+" FROM sessions WHERE id = $1 {for share}")
-	renewSession = driver.New("renew session", "", "UPDATE sessions SET expires_at = $2, draining = $3 WHERE id = $1 AND ended = 0 AND expires_at > $4 RETURNING "+sessionCols)
-	endSession   = driver.New("end session", "", "UPDATE sessions SET ended = 1, expires_at = $2 WHERE id = $1 AND ended = 0")
-	reapSessions = driver.New("end expired sessions", "",
+	shareSessions = driver.New("share sessions", "id bigint", "SELECT "+qualify("s", sessionCols)+" FROM {rows} JOIN sessions s ON s.id = {id} {for share of s}")
+	renewSession  = driver.New("renew session", "", "UPDATE sessions SET expires_at = $2, draining = $3 WHERE id = $1 AND ended = 0 AND expires_at > $4 RETURNING "+sessionCols)
+	endSession    = driver.New("end session", "", "UPDATE sessions SET ended = 1, expires_at = $2 WHERE id = $1 AND ended = 0")
+	reapSessions  = driver.New("end expired sessions", "",
 		"UPDATE sessions SET ended = 1 WHERE ended = 0 AND {pg:ctid = ANY(ARRAY(SELECT ctid FROM sessions WHERE ended = 0 AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2 FOR UPDATE SKIP LOCKED))}"+
 			"{lite:id IN (SELECT id FROM sessions WHERE ended = 0 AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2)} RETURNING id")
 	liveSessions   = driver.New("read live sessions", "", "SELECT "+sessionCols+" FROM sessions WHERE ended = 0 ORDER BY id")
@@ -77,15 +77,18 @@ func InsertSession(ctx context.Context, tx Tx, s *SessionRow) error {
 		Scan: func(r driver.Row) error { return r.Scan(&s.ID) }})
 }
 
-// ReadSession reads a session; its ID is 0 when there is none. share locks the
-// row against being ended until the transaction does.
-func ReadSession(ctx context.Context, tx Tx, id int64, share bool) (s SessionRow, err error) {
-	text := readSession
+// ReadSessions reads sessions; ids must be sorted. share locks their rows against
+// being ended until the transaction does.
+func ReadSessions(ids []int64, share bool, rows map[int64]SessionRow) Stmt {
+	text := readSessions
 	if share {
-		text = shareSession
+		text = shareSessions
 	}
-	err = tx.Pipe(ctx, Stmt{Text: text, Args: []any{id}, Scan: func(r driver.Row) (err error) { s, err = scanSession(r); return err }})
-	return s, err
+	return Stmt{Text: text, Cols: []any{ids}, Scan: func(r driver.Row) error {
+		s, err := scanSession(r)
+		rows[s.ID] = s
+		return err
+	}}
 }
 
 // RenewSession extends a session that has not expired; its ID is 0 when it has.

@@ -24,7 +24,7 @@ func copies(s driver.Stmt) bool {
 	return table != "" && driver.Len(s.Cols) >= copyFrom
 }
 
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // keptBuffer bounds the buffers that are kept for the next batch, in bytes.
 const keptBuffer = 4 << 20
@@ -32,17 +32,14 @@ const keptBuffer = 4 << 20
 // copyIn inserts a batch by COPY.
 func copyIn(ctx context.Context, c *pgx.Conn, s driver.Stmt) error {
 	table, columns := s.Text.Inserts()
-	b := buffers.Get().(*bytes.Buffer)
-	defer func() {
-		if b.Cap() <= keptBuffer {
-			b.Reset()
-			buffers.Put(b)
-		}
-	}()
-	b.Write(encodeCopy(b.AvailableBuffer(), s.Cols))
-	tag, err := c.PgConn().CopyFrom(ctx, b, "COPY "+table+" ("+strings.Join(columns, ", ")+") FROM STDIN BINARY")
+	b := buffers.Get().(*[]byte)
+	*b = encodeCopy((*b)[:0], s.Cols)
+	tag, err := c.PgConn().CopyFrom(ctx, bytes.NewReader(*b), "COPY "+table+" ("+strings.Join(columns, ", ")+") FROM STDIN BINARY")
 	if s.Affected != nil {
 		*s.Affected = tag.RowsAffected()
+	}
+	if err == nil && cap(*b) <= keptBuffer { // after an error its reader may still be at it
+		buffers.Put(b)
 	}
 	return err
 }

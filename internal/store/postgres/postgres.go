@@ -130,25 +130,38 @@ func again(ctx context.Context, run func(context.Context) error, may func() bool
 }
 
 func (db *DB) once(ctx context.Context, opts pgx.TxOptions, fn func(driver.Tx) error) error {
-	tx, err := db.pool.BeginTx(ctx, opts)
+	c, err := db.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
+	defer c.Release() // a connection that is not idle is closed instead of going back
+	tx := &transaction{on: c.Conn(), begin: "begin"}
+	readOnly := opts.AccessMode == pgx.ReadOnly
+	if readOnly {
+		tx.begin = "begin isolation level repeatable read read only"
+	}
 	open := true
 	defer func() {
-		if open { // also when fn panics: the connection must go back to the pool
-			rollback(ctx, tx)
+		if open && tx.begin == "" { // also when fn panics: the connection must go back to the pool
+			rollback(ctx, c.Conn())
 		}
 	}()
-	if err := fn(Wrap(tx)); err != nil || opts.AccessMode == pgx.ReadOnly {
+	if err := fn(tx); err != nil || readOnly {
 		return err // what was read holds, whatever becomes of the connection: there is nothing to commit
 	}
 	open = false
+	if tx.begin != "" {
+		return nil // nothing was asked
+	}
 	// The commit must not be cut off by the caller: a context that ends during
 	// it gives an error although the transaction may be committed.
 	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	if err := tx.Commit(cctx); err != nil {
+	tag, err := c.Exec(cctx, "commit")
+	if err == nil && tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback
+	}
+	if err != nil {
 		if refused(err) {
 			return fmt.Errorf("commit: %w", err)
 		}
@@ -157,10 +170,12 @@ func (db *DB) once(ctx context.Context, opts pgx.TxOptions, fn func(driver.Tx) e
 	return nil
 }
 
-func rollback(ctx context.Context, tx pgx.Tx) {
+func rollback(ctx context.Context, c *pgx.Conn) {
 	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = tx.Rollback(rctx) // a failed rollback closes the connection, which rolls back
+	if _, err := c.Exec(rctx, "rollback"); err != nil {
+		_ = c.Close(rctx) // which rolls back too
+	}
 }
 
 // refused reports whether a failed COMMIT is known to have changed nothing. A
@@ -210,13 +225,18 @@ func Away(err error) bool {
 }
 
 // Wrap makes a driver.Tx of an open pgx transaction, the user's own included.
-func Wrap(tx pgx.Tx) driver.Tx { return wrapped{tx} }
+func Wrap(tx pgx.Tx) driver.Tx { return &transaction{on: tx.Conn()} }
 
-type wrapped struct{ tx pgx.Tx }
+// transaction runs statements on a connection. begin, which goes with the first
+// of them, is empty once it is open.
+type transaction struct {
+	on    *pgx.Conn
+	begin string
+}
 
 // Pipe sends all statements in one flush, but for large inserts, which go by
 // COPY in their place.
-func (w wrapped) Pipe(ctx context.Context, list ...driver.Stmt) error {
+func (t *transaction) Pipe(ctx context.Context, list ...driver.Stmt) error {
 	b := &pgx.Batch{}
 	var kept []driver.Stmt
 	for _, s := range list {
@@ -226,14 +246,20 @@ func (w wrapped) Pipe(ctx context.Context, list ...driver.Stmt) error {
 				*s.Affected = 0
 			}
 		case copies(s):
-			if err := w.flush(ctx, b, kept); err != nil {
+			if err := t.flush(ctx, b, kept); err != nil {
 				return err
 			}
 			b, kept = &pgx.Batch{}, kept[:0]
-			if err := copyIn(ctx, w.tx.Conn(), s); err != nil {
+			if err := t.open(ctx); err != nil {
+				return err
+			}
+			if err := copyIn(ctx, t.on, s); err != nil {
 				return fmt.Errorf("%s: %w", s.Text.Name, classify(err))
 			}
 		default:
+			if t.begin != "" && len(kept) == 0 {
+				b.Queue(t.begin)
+			}
 			args := make([]any, 0, len(s.Cols)+len(s.Args))
 			for _, c := range s.Cols {
 				args = append(args, array(c))
@@ -242,15 +268,35 @@ func (w wrapped) Pipe(ctx context.Context, list ...driver.Stmt) error {
 			kept = append(kept, s)
 		}
 	}
-	return w.flush(ctx, b, kept)
+	return t.flush(ctx, b, kept)
+}
+
+// open begins the transaction where nothing else can carry that.
+func (t *transaction) open(ctx context.Context) error {
+	if t.begin == "" {
+		return nil
+	}
+	_, err := t.on.Exec(ctx, t.begin)
+	t.begin = ""
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	return nil
 }
 
 // flush sends the statements that have been queued and reads their results.
-func (w wrapped) flush(ctx context.Context, b *pgx.Batch, list []driver.Stmt) error {
+func (t *transaction) flush(ctx context.Context, b *pgx.Batch, list []driver.Stmt) error {
 	if len(list) == 0 {
 		return nil
 	}
-	br := w.tx.SendBatch(ctx, b)
+	br := t.on.SendBatch(ctx, b)
+	if t.begin != "" {
+		t.begin = ""
+		if _, err := br.Exec(); err != nil {
+			_ = br.Close() // the first error is the one to tell
+			return fmt.Errorf("begin: %w", err)
+		}
+	}
 	for _, s := range list {
 		if err := read(br, s); err != nil {
 			_ = br.Close() // the first error is the one to tell
