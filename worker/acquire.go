@@ -13,7 +13,7 @@ import (
 func (w *Worker) ask(most int) *drover.Acquire {
 	s := w.session
 	free := w.cfg.Slots - w.live - w.stuck - w.asked
-	if s == nil || s.lost || w.draining || len(s.asking) >= senders || free <= 0 {
+	if s == nil || s.lost || w.draining || len(s.asking) > senders || free <= 0 {
 		return nil
 	}
 	s.number++

@@ -66,6 +66,29 @@ func (x *changes) place(t lifecycle.Task) {
 	}
 }
 
+// gone tells that tasks were claimed in the same transaction. Nobody needs to hear
+// of a queue all of whose new tasks are among them.
+func (x *changes) gone(got []drover.Lease) {
+	if len(got) == 0 || len(x.queues) == 0 {
+		return
+	}
+	mine := make(map[drover.TaskID]bool, len(got))
+	for i := range got {
+		mine[got[i].TaskID] = true
+	}
+	left := map[int32]bool{}
+	for i := range x.live {
+		if t := &x.live[i]; t.Status == drover.Queued && !mine[t.ID] {
+			left[t.Queue] = true
+		}
+	}
+	for i := range x.live {
+		if q := x.live[i].Queue; !left[q] {
+			delete(x.queues, q)
+		}
+	}
+}
+
 // watch has a task that has become able to run looked at when its time is up.
 func (x *changes) watch(t lifecycle.Task, scheduleToClose time.Duration) {
 	if at := lifecycle.ClosesAt(t, scheduleToClose, x.now); at > 0 {

@@ -146,13 +146,18 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	if err := e.settleTaken(ctx, tx, x, reports, byLease, taken); err != nil {
 		return err
 	}
+	var got []drover.Lease
 	for _, a := range asks {
 		leases, bad, err := e.claim(ctx, tx, a)
 		if err != nil {
 			return err
 		}
 		a.out.Leases = leases
+		got = append(got, leases...)
 		*broken = append(*broken, bad...)
+	}
+	if len(x.circuits) == 0 {
+		x.gone(got)
 	}
 	return nil
 }

@@ -64,6 +64,16 @@ func (e *Engine) Job(ctx context.Context, c Caller, id drover.JobID) (drover.Job
 	return out, nil
 }
 
+// Ended reports whether the last run of a job has ended. Nobody is asked if he may
+// know: the caller has seen the job.
+func (e *Engine) Ended(ctx context.Context, id drover.JobID) (ended bool, err error) {
+	err = e.db.Read(ctx, func(tx store.Tx) error { return tx.Pipe(ctx, store.JobEnded(id, &ended)) })
+	if err != nil {
+		return false, fmt.Errorf("read job: %w", err)
+	}
+	return ended, nil
+}
+
 // Jobs returns jobs, newest first, without inputs and results. It gives up after
 // listScan jobs of which too few match; JobPage goes on from there.
 func (e *Engine) Jobs(ctx context.Context, c Caller, q JobQuery) ([]drover.Job, error) {

@@ -369,14 +369,28 @@ func (g *Gateway) Settle(ctx context.Context, s engine.Settlement) ([]drover.Set
 		a.Wait = 0
 		s.Acquire = &a
 	}
+	signs := g.queues.signs.Load()
 	r, err := g.settles.Do(ctx, s)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(r.Leases) > 0 {
-		g.spread(r.Leases)
+	if s.Acquire != nil && len(s.Acquire.Queues) == 0 && r.Err == nil {
+		g.took(s.Session, len(r.Leases) < s.Acquire.Max, signs)
 	}
 	return r.Settled, r.Leases, r.Err
+}
+
+// took remembers of a session's last claim if it came up short, and how many signs
+// of work there had been before it: until there is another, nothing is to be found.
+func (g *Gateway) took(id drover.SessionID, short bool, signs uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s, ok := g.sessions[id]; ok {
+		if s.emptyAt = 0; short {
+			s.emptyAt = signs + 1
+		}
+		g.sessions[id] = s
+	}
 }
 
 // Answer words what Settle returned as workers get to see it. trace goes into
@@ -430,10 +444,13 @@ func (g *Gateway) Acquire(ctx context.Context, c engine.Caller, a drover.Acquire
 	}
 	w := g.queues.join(queues, as)
 	defer g.queues.leave(w)
-	for until := time.Now().Add(wait); ; {
-		leases, err := g.acquire(ctx, c, a)
-		if err != nil || len(leases) > 0 {
-			return leases, err
+	look := len(a.Queues) > 0 || s.emptyAt != g.queues.signs.Load()+1
+	for until := time.Now().Add(wait); ; look = true {
+		if look {
+			leases, err := g.acquire(ctx, c, a)
+			if err != nil || len(leases) > 0 {
+				return leases, err
+			}
 		}
 		rest := time.Until(until)
 		if rest <= 0 || !g.running() {
@@ -505,14 +522,15 @@ func (g *Gateway) remember(sessions ...drover.Session) {
 		clear(g.sessions)
 	}
 	for _, s := range sessions {
-		g.sessions[s.ID] = known{s.Queues, strings.Join(slices.Sorted(slices.Values(s.Kinds)), "\n")}
+		g.sessions[s.ID] = known{queues: s.Queues, kinds: strings.Join(slices.Sorted(slices.Values(s.Kinds)), "\n")}
 	}
 }
 
 // known is what waiting must know of a session.
 type known struct {
-	queues []string
-	kinds  string // as in scope
+	queues  []string
+	kinds   string // as in scope
+	emptyAt uint64 // its last claim came up short after so many signs of work, less one; 0 is not
 }
 
 // sessionOf returns what is known of a session; the engine is asked when it was

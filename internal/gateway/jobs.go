@@ -77,23 +77,41 @@ func (g *Gateway) WaitJob(ctx context.Context, c engine.Caller, id drover.JobID)
 	}
 	news, leave := g.jobs.join(id)
 	defer leave()
-	// Looks at a busy job keep a distance that grows, as each reads the job whole.
-	gap := 5 * time.Millisecond
-	for {
+	job, err := g.look(ctx, c, id)
+	if err != nil || job.Status.Final() {
+		return job, err
+	}
+	// Looks at a busy job keep a distance that grows.
+	for gap := time.Millisecond; ; gap = min(2*gap, 20*time.Millisecond) {
+		stop := g.pause(ctx, gap, nil)
+		if stop == nil {
+			stop = g.pause(ctx, g.nextLook(), news)
+		}
+		if stop == nil {
+			if ended, err := g.ended(ctx, id); err != nil || !ended {
+				if err != nil {
+					return job, err
+				}
+				continue
+			}
+		}
 		// The caller's context ends the waiting, not a look under way: a database
 		// connection that is cut off in a query is lost.
-		job, err := g.look(ctx, c, id)
+		job, err = g.look(ctx, c, id)
 		if err != nil || job.Status.Final() {
 			return job, err
 		}
-		if err := g.pause(ctx, gap, nil); err != nil {
-			return job, err
-		}
-		gap = min(2*gap, 250*time.Millisecond)
-		if err := g.pause(ctx, g.nextLook(), news); err != nil {
-			return job, err
+		if stop != nil {
+			return job, stop
 		}
 	}
+}
+
+// ended reports whether a job has come to an end, at less cost than a look.
+func (g *Gateway) ended(ctx context.Context, id drover.JobID) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
+	defer cancel()
+	return g.engine.Ended(ctx, id)
 }
 
 func (g *Gateway) look(ctx context.Context, c engine.Caller, id drover.JobID) (drover.Job, error) {

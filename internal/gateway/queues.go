@@ -3,6 +3,7 @@ package gateway
 import (
 	"container/list"
 	"sync"
+	"sync/atomic"
 )
 
 // everyTenant is the tenant of a waiter that serves the whole installation.
@@ -26,6 +27,7 @@ type spot struct {
 // found some.
 // So a thousand idle workers cost one look per queue and second.
 type queueHub struct {
+	signs atomic.Uint64 // of work, so far
 	mu    sync.Mutex
 	lines map[string]map[scope]*list.List // of *waiter, the longest not woken first
 }
@@ -86,6 +88,7 @@ func (h *queueHub) leave(w *waiter) {
 
 // woken wakes, for each queue, n waiters of every scope.
 func (h *queueHub) woken(queues []string, n int) {
+	h.signs.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, q := range queues {

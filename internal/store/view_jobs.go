@@ -102,6 +102,18 @@ func scanJob(r driver.Row) (j JobRow, err error) {
 	return j, err
 }
 
+var jobEnded = driver.New("has a job ended", "", "SELECT f.run FROM job_final f WHERE f.job_id = $1 AND NOT EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = $1) LIMIT 1")
+
+// JobEnded reads whether the last run of a job has ended.
+func JobEnded(id drover.JobID, ended *bool) Stmt {
+	*ended = false
+	return Stmt{Text: jobEnded, Args: []any{[16]byte(id)}, Scan: func(r driver.Row) error {
+		var run int32
+		*ended = true
+		return r.Scan(&run)
+	}}
+}
+
 // ReadJobs reads jobs without their inputs and fingerprints.
 func ReadJobs(ids []drover.JobID, rows *[]JobRow) Stmt {
 	return Stmt{Text: viewJobs, Cols: []any{jobIDs(ids)}, Scan: into(rows, scanJob)}
