@@ -55,6 +55,16 @@ func (e *Engine) changes(now lifecycle.Instant) *changes {
 	return &changes{e: e, now: now, loaded: map[drover.JobID]*store.JobLive{}, touched: map[drover.JobID]bool{}, queues: map[int32]bool{}, failed: map[drover.JobID]string{}}
 }
 
+// expect makes room for the rows of so many jobs of one task.
+func (x *changes) expect(n int) {
+	x.jobs, x.tasks, x.live, x.events = slices.Grow(x.jobs, n), slices.Grow(x.tasks, n), slices.Grow(x.live, n), slices.Grow(x.events, n)
+}
+
+// expectEnds makes room for the ends of so many tasks.
+func (x *changes) expectEnds(n int) {
+	x.finals, x.events = slices.Grow(x.finals, n), slices.Grow(x.events, 2*n)
+}
+
 // newJob adds a live row to insert.
 func (x *changes) newJob(j *store.JobLive) { x.fresh = append(x.fresh, j) }
 
@@ -361,13 +371,12 @@ func (e *Engine) tell(x *changes) {
 
 // data is what the event of an attempt's or a task's end says.
 func (how *ending) data(t *lifecycle.Task) []byte {
-	b := append(make([]byte, 0, 200), `{"status":"`...)
+	b := append(make([]byte, 0, 400), `{"status":"`...)
 	b = append(append(b, t.Status.String()...), '"')
 	str := func(key, v string) {
 		if v != "" {
 			b = append(append(append(b, `,"`...), key...), `":`...)
-			q, _ := json.Marshal(v) // a string always encodes
-			b = append(b, q...)
+			b = appendText(b, v)
 		}
 	}
 	num := func(key string, v int64) {
@@ -408,11 +417,21 @@ func (how *ending) data(t *lifecycle.Task) []byte {
 	return append(b, '}')
 }
 
+// appendText appends a string as JSON.
+func appendText(b []byte, v string) []byte {
+	for i := range len(v) {
+		if c := v[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			q, _ := json.Marshal(v) // a string always encodes
+			return append(b, q...)
+		}
+	}
+	return append(append(append(b, '"'), v...), '"')
+}
+
 // expandedData is what the event of an expansion says: of which map, which has
 // the index -1, and how many elements stand for it now.
 func expandedData(name string, count int) []byte {
-	q, _ := json.Marshal(name) // a string always encodes
-	return fmt.Appendf(nil, `{"name":%s,"index":-1,"count":%d}`, q, count)
+	return fmt.Appendf(nil, `{"name":%s,"index":-1,"count":%d}`, appendText(nil, name), count)
 }
 
 // timeFormat is RFC 3339 in UTC with milliseconds.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/dag"
@@ -257,7 +258,7 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 		}
 		l := drover.Lease{TaskID: x.ID, JobID: x.Job, LeaseVersion: x.LeaseVersion, Tenant: tenant, Name: x.Kind, Index: int(x.Index), Kind: x.Kind,
 			Queue: queue, Generation: int(x.Generation), Attempt: int(x.Attempt), Input: x.Input,
-			IdempotencyKey: fmt.Sprintf("%s-%d", x.ID, x.Generation), Traceparent: attemptTrace(x),
+			IdempotencyKey: x.ID.String() + "-" + strconv.Itoa(int(x.Generation)), Traceparent: attemptTrace(x),
 			MaxAttempts: on.retry.MaxAttempts, Timeout: drover.Duration(on.timeout), Heartbeat: drover.Duration(on.beats), Checkpoint: nilIfEmpty(w.Checkpoint)}
 		if w.ClosesAt > 0 {
 			l.Timeout = min(l.Timeout, drover.Duration(w.ClosesAt.Sub(now)))
@@ -348,7 +349,9 @@ func attemptTrace(x *store.Claimed) string {
 	copy(span[:], x.ID[8:])
 	span[0] ^= byte(x.LeaseVersion)
 	span[1] ^= byte(x.LeaseVersion >> 8)
-	return "00-" + traceID(x.Job, x.Trace) + "-" + hex.EncodeToString(span[:]) + "-01"
+	b := append(make([]byte, 0, 55), "00-"...)
+	b = append(appendTraceID(b, x.Job, x.Trace), '-')
+	return string(append(hex.AppendEncode(b, span[:]), "-01"...))
 }
 
 // scope is what the expressions of a job's tasks see.

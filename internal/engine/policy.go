@@ -85,10 +85,17 @@ func (on *terms) watched() bool { return on.closes > 0 || on.beats > 0 }
 
 // termsOf reads the policy column of tasks.
 func termsOf(b []byte) terms {
-	var p policy
-	if len(b) > 0 {
-		_ = json.Unmarshal(b, &p) // written by encode; a damaged one is the default
+	if len(b) == 0 {
+		return defaultTerms
 	}
+	var p policy
+	_ = json.Unmarshal(b, &p) // written by encode; a damaged one is the default
+	return p.terms()
+}
+
+var defaultTerms = policy{}.terms()
+
+func (p policy) terms() terms {
 	var r drover.Retry
 	if p.Retry != nil {
 		r = *p.Retry

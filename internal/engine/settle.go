@@ -369,6 +369,7 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 	if err := readCloses(ctx, tx, reports, ons); err != nil {
 		return err
 	}
+	x.expectEnds(len(reports))
 	for i, r := range reports {
 		if err := e.decideOne(ctx, tx, x, r, plans[r.task.Job], ons[i]); err != nil {
 			return err

@@ -136,8 +136,11 @@ func (e *Engine) drafts(ctx context.Context, c Caller, jobs []drover.NewJob) (ou
 	}
 	now = e.now()
 	out = make([]drover.Submitted, len(jobs))
+	all := make([]draft, len(jobs))
+	drafts = make([]*draft, 0, len(jobs))
 	for i := range jobs {
-		d := &draft{NewJob: jobs[i], at: i}
+		d := &all[i]
+		d.NewJob, d.at = jobs[i], i
 		err := e.check(ctx, c, d, now)
 		var refused *drover.Error
 		switch {
@@ -178,14 +181,18 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 			return err
 		}
 	}
-	var fresh []*draft
+	fresh := make([]*draft, 0, len(drafts))
+	unnamed := len(named) == 0 && !slices.ContainsFunc(drafts, func(d *draft) bool { return d.IdempotencyKey != "" })
 	isNew := func(d *draft) {
+		fresh = append(fresh, d)
+		if unnamed { // none can be another's repeat
+			return
+		}
 		k := store.KnownJob{Tenant: c.Tenant, Job: d.ID, Fingerprint: d.fingerprint}
 		ids[d.ID] = k
 		if d.IdempotencyKey != "" {
 			keys[d.IdempotencyKey] = k
 		}
-		fresh = append(fresh, d)
 	}
 	// A draft that stands behind one whose id or key it has waits for the next
 	// round: only then is it known if the other became a job.
@@ -253,6 +260,7 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 		}
 		round = later
 	}
+	x.expect(len(fresh))
 	for _, d := range fresh {
 		if err := e.start(ctx, tx, c, d, x); err != nil {
 			return err
@@ -388,7 +396,7 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 	if len(d.Labels) > maxLabels {
 		say("labels", "%d labels; at most %d", len(d.Labels), maxLabels)
 	}
-	for _, k := range slices.Sorted(maps.Keys(d.Labels)) {
+	for _, k := range sortedKeys(d.Labels) {
 		if k == "" || len(k) > 63 || !clean(k) {
 			say("labels", "key %q must have 1 to 63 bytes of valid UTF-8 without control characters", cut(k))
 		}
@@ -519,7 +527,7 @@ func fingerprint(n *drover.NewJob) []byte {
 		_ = json.Compact(&in, n.Input) // checked before
 	}
 	part(in.String())
-	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
+	for _, k := range sortedKeys(n.Labels) {
 		part(k)
 		part(n.Labels[k])
 	}
@@ -532,6 +540,13 @@ func fingerprint(n *drover.NewJob) []byte {
 	}
 	sum := sha256.Sum256(b)
 	return sum[:16]
+}
+
+func sortedKeys(m map[string]string) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(m))
 }
 
 func checkName(say func(string, string, ...any), field, s string) {
@@ -556,8 +571,14 @@ func cut(s string) string {
 
 // traceID returns the W3C trace id of a job: the client's, or the job's id.
 func traceID(id drover.JobID, traceparent string) string {
-	if parts := strings.Split(traceparent, "-"); len(parts) == 4 && len(parts[1]) == 32 {
-		return parts[1]
+	return string(appendTraceID(nil, id, traceparent))
+}
+
+func appendTraceID(b []byte, id drover.JobID, traceparent string) []byte {
+	if traceparent != "" { // checked before, or empty
+		if parts := strings.Split(traceparent, "-"); len(parts) == 4 && len(parts[1]) == 32 {
+			return append(b, parts[1]...)
+		}
 	}
-	return hex.EncodeToString(id[:])
+	return hex.AppendEncode(b, id[:])
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"math"
+	"sync"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/lifecycle"
@@ -83,12 +84,17 @@ func columns(tasks []lifecycle.Task) []any {
 	}
 }
 
+// places are where the columns of a row go, kept from row to row.
+var places = sync.Pool{New: func() any { p := make([]any, 0, 32); return &p }}
+
 // scanLive reads the shared columns and what follows them.
 func scanLive(r driver.Row, t *lifecycle.Task, more ...any) error {
 	var waits []byte
-	dest := append([]any{(*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class),
-		&t.Generation, &t.Attempt, &t.Losses, &t.LeaseVersion, &t.Events, (*int64)(&t.DueAt), &waits}, more...)
-	if err := r.Scan(dest...); err != nil {
+	p := places.Get().(*[]any)
+	defer places.Put(p)
+	*p = append(append((*p)[:0], (*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class),
+		&t.Generation, &t.Attempt, &t.Losses, &t.LeaseVersion, &t.Events, (*int64)(&t.DueAt), &waits), more...)
+	if err := r.Scan(*p...); err != nil {
 		return err
 	}
 	t.Waits = lifecycle.DecodeWaits(waits)
