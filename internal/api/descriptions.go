@@ -185,7 +185,7 @@ var descriptions = map[string]string{
 	"Queue.no_worker_for":             "NoWorkerFor are the kinds of tasks that wait in it and that none of its workers runs.",
 	"Queue.oldest_age":                "OldestAge is how long the oldest QUEUED or READY task has waited.",
 	"Renewal":                         "Renewal extends a session and with it every lease it holds.",
-	"Renewal.acquired":                "Acquired is the number of the last acquire whose answer arrived.",
+	"Renewal.acquired":                "Acquired is the number up to which every acquire was answered or given up.",
 	"Renewal.draining":                "Draining says that the worker takes no more.",
 	"Renewal.held":                    "Held names the leases the worker holds. A lease of an acquire numbered up to Acquired that is not named is taken back: its answer was lost.",
 	"Renewal.stopping":                "Stopping are those of Held whose handlers have been told to stop because their tasks are cancelled.",
