@@ -25,7 +25,7 @@ func TestLargeInsertsStoreWhatSmallOnesDo(t *testing.T) {
 				case 1:
 					e.Type, e.At, e.Data = "", math.MinInt64, nil
 				case 2:
-					e.At, e.Data = -1, bytes.Repeat([]byte{byte(i)}, 70_000)
+					e.At, e.Data = -1, bytes.Repeat([]byte{byte(i)}, 3_000)
 				}
 				list = append(list, e)
 			}
