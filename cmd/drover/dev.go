@@ -30,7 +30,7 @@ func (a *app) devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Run everything in one process: server, workers, database",
 		Long: `Run everything in one process, with its state in one folder: a SQLite database, artifacts, the API, the loops,
-and workers for tasks of the kinds exec and http. It makes a tenant and a token at its first start; commands in
+and workers for tasks of the kinds exec, http and simulate. It makes a tenant and a token at its first start; commands in
 the folder above the state find them by themselves.
 
 The exec worker runs whatever commands a job names, as you. --no-exec leaves it out.

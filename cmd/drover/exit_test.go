@@ -127,7 +127,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{[]string{"dlq", "cancel", "--url", "http://h", "job_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C"}, "is not an id of the form op_"},
 		{[]string{"token", "create", "--url", "http://h"}, "--scope with some of jobs:read"},
 		{[]string{"token", "create", "--url", "http://h", "--scope", "root"}, "must be one of jobs:read"},
-		{[]string{"worker", "run", "--url", "http://h"}, "--exec, --http, or both"},
+		{[]string{"worker", "run", "--url", "http://h"}, "--exec, --http, --simulate, or several of them"},
 		{[]string{"worker", "run", "--exec", "--workdir", "nowhere"}, "is not a folder"},
 		{[]string{"server"}, "DROVER_DATABASE_URL"},
 		{[]string{"server", "--database-url", "sqlite:x", "--http-addr", "8420"}, "127.0.0.1:8420"},

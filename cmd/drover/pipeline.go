@@ -18,7 +18,7 @@ import (
 
 func (a *app) pipelineCommand() *cobra.Command {
 	return a.noun("pipeline", "Register pipelines and look at them", true,
-		a.pipelineApply(), a.pipelineList(), a.pipelineGet(), a.pipelineLint(), a.pipelinePlan(), a.pipelineGraph(), a.pipelineDiff(), a.pipelineSchema())
+		a.pipelineApply(), a.pipelineList(), a.pipelineGet(), a.pipelineLint(), a.pipelinePlan(), a.pipelineGraph(), a.pipelineDiff(), a.pipelineSchema(), a.pipelineImport())
 }
 
 var pipelineColumns = columns[drover.Pipeline]{
@@ -175,21 +175,30 @@ key that this version knows. What only the whole definition shows, such as a rin
 	}
 }
 
+// taskWith is what a definition says of one task's run and input.
+type taskWith struct {
+	Name string          `json:"name"`
+	Run  string          `json:"run"`
+	With json.RawMessage `json:"with"`
+}
+
+func withs(p *dag.Pipeline) ([]taskWith, error) {
+	var doc struct {
+		Tasks []taskWith `json:"tasks"`
+	}
+	err := json.Unmarshal(p.Canonical(), &doc)
+	return doc.Tasks, err
+}
+
 // checkWiths looks at what a definition gives to tasks of the built-in kinds,
 // which the server, that knows no kinds, does not.
 func checkWiths(p *dag.Pipeline) error {
-	var doc struct {
-		Tasks []struct {
-			Name string          `json:"name"`
-			Run  string          `json:"run"`
-			With json.RawMessage `json:"with"`
-		} `json:"tasks"`
-	}
-	if err := json.Unmarshal(p.Canonical(), &doc); err != nil {
+	tasks, err := withs(p)
+	if err != nil {
 		return err
 	}
 	var wrong []drover.FieldError
-	for _, t := range doc.Tasks {
+	for _, t := range tasks {
 		if t.With == nil {
 			continue // the input comes from the job or the map
 		}

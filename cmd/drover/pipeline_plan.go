@@ -15,6 +15,7 @@ import (
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/draw"
+	"github.com/drover-dev/drover/internal/executor"
 )
 
 // outlook is what plan prints.
@@ -104,7 +105,7 @@ func (a *app) pipelinePlan() *cobra.Command {
 critical path), how many tasks run at one time, and how many tasks cannot start when a task fails for good (its blast
 radius). How long tasks take and how many elements maps have is known from the last jobs of the pipeline, if it is named
 as registered, or with --history; a list in the definition tells its elements. What nobody knows is assumed and has a
-question mark. The figures are for enough workers.`,
+question mark. The times of simulate tasks are declared. The figures are for enough workers.`,
 		Example: `  drover pipeline plan pipeline.yaml
   drover pipeline plan dataset-ingestion --jobs 50
   drover pipeline plan pipeline.yaml --run 2m --elements 400 -o json`,
@@ -144,7 +145,28 @@ func (a *app) forecast(ctx context.Context, word string, asked bool, jobs int, a
 	if err != nil {
 		return d, dag.Forecast{}, 0, err
 	}
+	if assumed.Declared, err = simulated(d.p); err != nil {
+		return d, dag.Forecast{}, 0, err
+	}
 	return d, d.plan.Forecast(m, assumed), n, nil
+}
+
+// simulated returns the times of the tasks that only take time.
+func simulated(p *dag.Pipeline) (map[string]time.Duration, error) {
+	tasks, err := withs(p)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]time.Duration{}
+	for _, t := range tasks {
+		if t.Run != executor.KindSimulate {
+			continue
+		}
+		if s, err := executor.ParseSimulated(t.With); err == nil { // else expressions give it
+			out[t.Name] = s.Time()
+		}
+	}
+	return out, nil
 }
 
 func outlookOf(d definition, f dag.Forecast, jobs int) outlook {
@@ -179,15 +201,17 @@ func (a *app) printOutlook(o outlook) error {
 	case "name":
 		return printList(p, outlookColumns, o.Nodes)
 	}
-	known := 0
+	from := map[string]int{}
 	for _, n := range o.Nodes {
-		if n.RunBasis == dag.BasisHistory {
-			known++
-		}
+		from[n.RunBasis]++
 	}
-	basis := fmt.Sprintf("assumed for all of %s", counted(len(o.Nodes), "task", "tasks"))
-	if known > 0 {
-		basis = fmt.Sprintf("of the last %s for %d of %s", counted(o.Jobs, "job", "jobs"), known, counted(len(o.Nodes), "task", "tasks"))
+	var bases []string
+	for _, b := range []struct{ basis, text string }{
+		{dag.BasisHistory, "from the last " + counted(o.Jobs, "job", "jobs")}, {dag.BasisDeclared, "declared"}, {dag.BasisAssumed, "assumed"},
+	} {
+		if n := from[b.basis]; n > 0 {
+			bases = append(bases, fmt.Sprintf("%s for %s", b.text, counted(n, "task", "tasks")))
+		}
 	}
 	most := "-"
 	if o.Length > 0 {
@@ -199,7 +223,7 @@ func (a *app) printOutlook(o outlook) error {
 		{name: "LONGEST WAY", text: span(o.Length.Std()) + ": " + strings.Join(o.Critical, " → ")},
 		{name: "WIDTH", text: fmt.Sprintf("%s at one time, on level %d", counted(o.Width, "task", "tasks"), o.Widest)},
 		{name: "WORK", text: most},
-		{name: "DURATIONS", text: basis},
+		{name: "DURATIONS", text: strings.Join(bases, ", ")},
 	})
 	if err == nil {
 		_, err = fmt.Fprintln(a.out)

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/draw"
@@ -96,7 +98,7 @@ TASKS         43, of 5 in the definition, on 4 levels
 LONGEST WAY   1m1s: collect → left → join
 WIDTH         21 tasks at one time, on level 1
 WORK          2m1s; more than 21 workers at one time make no difference
-DURATIONS     of the last 2 jobs for 5 of 5 tasks
+DURATIONS     from the last 2 jobs for 5 tasks
 
 LEVEL   TASK      ELEMENTS   RUN   START   SLACK   BLAST RADIUS
 0       collect   1          10s   0s      none    4 (42 tasks)
@@ -213,4 +215,53 @@ func TestDocsHaveThePictureOfTheExample(t *testing.T) {
 	if got != string(want) {
 		t.Errorf("%s is not the example; run: make docs", path)
 	}
+}
+
+// A workflow that was recorded elsewhere runs here, in its order.
+func TestImportedWorkflowsRun(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.dev()
+	file, err := filepath.Abs("../../internal/wfcommons/testdata/montage-1.5.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code := f.try("pipeline", "import", "wfcommons", file, "--scale", "0.01", "--compute")
+	if code != 0 || !strings.Contains(errs, "montage-small: 16 tasks, ") || !strings.Contains(errs, "not carried over: files: 20 with 20480 bytes") {
+		t.Fatalf("code %d, %s", code, errs)
+	}
+	if err := os.WriteFile(filepath.Join(f.path, "m.yaml"), []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.must(0, "pipeline", "apply", "m.yaml")
+	f.must(0, "job", "submit", "--pipeline", "montage-small", "--wait")
+	var tasks []struct {
+		Name       string    `json:"name"`
+		Status     string    `json:"status"`
+		ClaimedAt  time.Time `json:"claimed_at"`
+		FinishedAt time.Time `json:"finished_at"`
+	}
+	if err := json.Unmarshal([]byte(f.must(0, "task", "list", "@latest", "-o", "json")), &tasks); err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]int{}
+	for i, x := range tasks {
+		at[x.Name] = i
+		if x.Status != "SUCCEEDED" {
+			t.Errorf("%s is %s", x.Name, x.Status)
+		}
+	}
+	if len(tasks) != 16 {
+		t.Fatalf("%d tasks, want 16", len(tasks))
+	}
+	if project, mosaic := tasks[at["mproject_id0000004"]], tasks[at["madd_id0000015"]]; mosaic.ClaimedAt.Before(project.FinishedAt) || project.FinishedAt.Sub(project.ClaimedAt) < 150*time.Millisecond {
+		t.Errorf("project = %+v, mosaic = %+v", project, mosaic)
+	}
+	// What it took is what plan goes by now.
+	if plan := f.must(0, "pipeline", "plan", "montage-small"); !strings.Contains(plan, "DURATIONS     from the last 1 job for 16 tasks") {
+		t.Errorf("plan:\n%s", plan)
+	}
+	f.must(exitUsage, "pipeline", "import", "argo", file)
+	f.must(exitUsage, "pipeline", "import", "wfcommons", file, "--scale", "0")
+	f.must(exitError, "pipeline", "import", "wfcommons", "m.yaml")
 }

@@ -19,24 +19,26 @@ import (
 )
 
 func (a *app) workerCommand() *cobra.Command {
-	return a.noun("worker", "Run a worker for exec and http tasks, and list workers", true, a.workerRun(), a.workerList())
+	return a.noun("worker", "Run a worker for the built-in kinds of task, and list workers", true, a.workerRun(), a.workerList())
 }
 
 type workerFlags struct {
-	exec, http, private bool
-	queues, labels      []string
-	slots               int
-	workdir, name       string
-	grace               time.Duration
+	exec, http, simulate, private bool
+
+	queues, labels []string
+	slots          int
+	workdir, name  string
+	grace          time.Duration
 }
 
 func (a *app) workerRun() *cobra.Command {
 	var o workerFlags
 	cmd := &cobra.Command{
-		Use:   "run (--exec | --http)",
-		Short: "Run a worker for tasks of the kinds exec and http",
-		Long: `Run a worker for tasks of the kinds exec (a command) and http (a request). The exec worker runs whatever commands a
-job names, as the user that starts it: give it a user, and a token with the scope workers:run, of its own.
+		Use:   "run (--exec | --http | --simulate)",
+		Short: "Run a worker for tasks of the kinds exec, http and simulate",
+		Long: `Run a worker for tasks of the kinds exec (a command), http (a request) and simulate (which only takes time). The exec
+worker runs whatever commands a job names, as the user that starts it: give it a user, and a token with the scope
+workers:run, of its own.
 SIGTERM and Ctrl-C let running tasks finish within --drain-timeout and hand the rest back, without using up an
 attempt; a second signal ends it at once.`,
 		Example: `  drover worker run --exec --queue cpu --slots 4 --workdir /srv/steps
@@ -47,6 +49,7 @@ attempt; a second signal ends it at once.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.exec, "exec", false, "run commands")
 	f.BoolVar(&o.http, "http", false, "make HTTP requests")
+	f.BoolVar(&o.simulate, "simulate", false, "sleep and compute, for tests and plans")
 	f.BoolVar(&o.private, "http-allow-private", false, "let http tasks reach private and loopback addresses, on any port")
 	f.StringSliceVar(&o.queues, "queue", []string{"default"}, "queues to serve, separated by commas")
 	f.IntVar(&o.slots, "slots", 0, "tasks to run at a time (default: the number of processors)")
@@ -63,8 +66,8 @@ attempt; a second signal ends it at once.`,
 // check refuses a worker that could do nothing.
 func (o workerFlags) check() error {
 	switch {
-	case !o.exec && !o.http:
-		return usagef("say what it may run: --exec, --http, or both")
+	case !o.exec && !o.http && !o.simulate:
+		return usagef("say what it may run: --exec, --http, --simulate, or several of them")
 	case o.private && !o.http:
 		return usagef("--http-allow-private goes with --http")
 	case o.slots < 0:
@@ -98,6 +101,9 @@ func newWorker(conn protocol.Worker, o workerFlags, log *slog.Logger) (*worker.W
 			return nil, err
 		}
 	}
+	if o.simulate {
+		executor.RegisterSimulate(w)
+	}
 	return w, nil
 }
 
@@ -121,7 +127,7 @@ func (a *app) work(ctx context.Context, o workerFlags) error {
 	if err != nil {
 		return err
 	}
-	log.InfoContext(ctx, "worker started", "url", c.URL(), "queues", strings.Join(o.queues, ","), "exec", o.exec, "http", o.http)
+	log.InfoContext(ctx, "worker started", "url", c.URL(), "queues", strings.Join(o.queues, ","), "exec", o.exec, "http", o.http, "simulate", o.simulate)
 	a.notify("READY=1")
 	stopping := context.AfterFunc(ctx, func() { a.notify("STOPPING=1") })
 	defer stopping()
@@ -142,7 +148,7 @@ func (a *app) devWorkers(o devFlags, s *service, token string, log *slog.Logger)
 		return nil, err
 	}
 	w, err := newWorker(conn, workerFlags{
-		exec: !o.noExec, http: !o.noHTTP, private: true, // whoever may run commands here reaches these addresses anyway
+		exec: !o.noExec, http: !o.noHTTP, simulate: true, private: true, // whoever may run commands here reaches these addresses anyway
 		queues: o.queues, slots: o.slots, workdir: o.workdir, name: fmt.Sprintf("dev/%d", os.Getpid()), grace: o.drain,
 	}, log)
 	if err != nil {

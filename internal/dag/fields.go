@@ -81,7 +81,7 @@ var (
 	)
 	defaultsKeys = newGroup("defaults", nil, presetFields...)
 	taskFields   = slices.Concat([]field{
-		{"run", "The handler: exec, http, or one that a worker of yours has.", ref("handler")},
+		{"run", "The handler: exec, http, simulate, or one that a worker of yours has.", ref("handler")},
 		{"needs", "Tasks that must end well first.", `{"anyOf":[{"$ref":"#/$defs/name"},{"type":"array","items":{"$ref":"#/$defs/name"},"uniqueItems":true}]}`},
 		{"for_each", "Makes the task a map: a list, an expression for one (\"${{ tasks.NAME.output.LIST }}\"), or the name of a map to go over element by element.",
 			`{"anyOf":[{"type":"array"},{"$ref":"#/$defs/name"},{"type":"string","pattern":"\\$\\{\\{"}]}`},

@@ -28,6 +28,8 @@ const (
 type Assumed struct {
 	Run      time.Duration // of a task
 	Elements int           // of a map
+	// Declared are times that the definition tells, by the name of the task.
+	Declared map[string]time.Duration
 }
 
 // Forecast is what a plan costs: its levels, its longest way, and what hangs on
@@ -125,6 +127,9 @@ func (p *Plan) expect(n int32, f *Forecast, m Measures, a Assumed) {
 	known, ran := m[node.Name]
 	ran = ran && known.Tasks > 0
 	x.Run, x.RunBasis = a.Run, BasisAssumed
+	if d, ok := a.Declared[node.Name]; ok {
+		x.Run, x.RunBasis = d, BasisDeclared
+	}
 	if ran {
 		x.Run, x.RunBasis = known.Run, BasisHistory
 	}

@@ -79,6 +79,17 @@ func TestForecastFindsTheLongestWay(t *testing.T) {
 	}
 }
 
+func TestForecastTakesWhatIsDeclaredWhereNothingHasRun(t *testing.T) {
+	t.Parallel()
+	plan := planOf(t, forked)
+	f := plan.Forecast(Measures{"left": {Tasks: 3, Run: time.Hour}}, Assumed{Run: time.Second, Declared: map[string]time.Duration{"left": time.Minute, "join": 2 * time.Minute}})
+	for i, want := range map[int]string{0: "1s assumed", 1: "1h0m0s history", 4: "2m0s declared"} {
+		if got := f.Nodes[i].Run.String() + " " + f.Nodes[i].RunBasis; got != want {
+			t.Errorf("%s = %s, want %s", plan.Nodes[i].Name, got, want)
+		}
+	}
+}
+
 func TestForecastTakesTheNumberOfElementsFromHistory(t *testing.T) {
 	t.Parallel()
 	plan := planOf(t, `{pipeline: p, tasks: {list: {run: x}, each: {run: x, for_each: "${{ tasks.list.output }}"}, other: {run: x, for_each: "${{ input.l }}"}, none: {run: x, for_each: []}}}`)

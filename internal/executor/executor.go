@@ -1,6 +1,6 @@
 // Package executor runs tasks for which nobody writes a worker: kind "exec"
-// starts a program, kind "http" makes a request. Both are handlers on package
-// worker, like any other.
+// starts a program, kind "http" makes a request, kind "simulate" takes time. All
+// are handlers on package worker, like any other.
 package executor
 
 import (
@@ -161,11 +161,17 @@ func CheckWith(kind string, with json.RawMessage) error {
 		members = []string{"command", "env", "files", "stdin", "exit_codes"}
 	case KindHTTP:
 		members = []string{"method", "url", "headers", "body", "timeout", "expect"}
+	case KindSimulate:
+		members = []string{"compute", "sleep"}
 	default:
 		return nil
 	}
 	const opens = "${{"
 	if !bytes.Contains(with, []byte(opens)) {
+		if kind == KindSimulate {
+			_, err := ParseSimulated(with)
+			return err
+		}
 		if kind == KindHTTP {
 			return decode(kind, with, &httpInput{})
 		}
