@@ -152,7 +152,11 @@ func (e *Engine) compare(ctx context.Context, tx store.Tx, id drover.JobID, take
 			j.Cancel = true
 		}
 	}
-	at := map[drover.TaskID]*reconcile.Task{}
+	type place struct {
+		name  string
+		index int32
+	}
+	at, byPlace := map[drover.TaskID]*reconcile.Task{}, map[place]*reconcile.Task{}
 	j.Tasks = make([]reconcile.Task, len(k.Tasks))
 	for i, t := range k.Tasks {
 		t.DueAt = k.row.DueAt
@@ -161,6 +165,9 @@ func (e *Engine) compare(ctx context.Context, tx store.Tx, id drover.JobID, take
 			j.Tasks[i].Final = &f
 		}
 		at[t.ID] = &j.Tasks[i]
+		if k.plan != nil {
+			byPlace[place{k.plan.Nodes[t.Node].Name, t.Index}] = &j.Tasks[i]
+		}
 	}
 	runs := int32(1)
 	for _, ev := range k.Events {
@@ -176,10 +183,27 @@ func (e *Engine) compare(ctx context.Context, tx store.Tx, id drover.JobID, take
 			continue
 		}
 		var data struct {
-			Generation int32 `json:"generation"`
+			Generation int32          `json:"generation"`
+			With       []cameBackWith `json:"with"`
 		}
-		if json.Unmarshal(ev.Data, &data) == nil && data.Generation > t.Replayed {
-			t.Replayed, t.At = data.Generation, ev.At
+		if json.Unmarshal(ev.Data, &data) != nil {
+			continue
+		}
+		open := func(t *reconcile.Task, generation int32) {
+			if generation > t.Replayed {
+				t.Replayed, t.At = generation, ev.At
+			}
+		}
+		open(t, data.Generation)
+		if ev.Type != drover.TaskReplayed {
+			continue
+		}
+		for _, w := range data.With {
+			for i := w.First; i <= w.Last; i++ {
+				if o := byPlace[place{w.Task, i}]; o != nil {
+					open(o, w.Generation)
+				}
+			}
 		}
 	}
 	j.Ended = k.Live == nil && k.Last.Run >= runs

@@ -133,6 +133,59 @@ func TestLiveRowsAreRebuiltFromTheRecords(t *testing.T) {
 	}
 }
 
+// TestWhatAReplayBroughtBackIsRebuilt: tasks that came back with another one's
+// replay, without an event of their own, and lost their rows then.
+func TestWhatAReplayBroughtBackIsRebuilt(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		if _, err := w.RegisterPipeline(t.Context(), w.c, "", []byte("pipeline: back\ntasks:\n  a: {run: a}\n  m: {run: m, needs: [a], for_each: '${{ input.list }}'}\n  z: {run: z, needs: [m]}\n  y: {run: y, needs: [a]}\n")); err != nil {
+			t.Fatal(err)
+		}
+		id := w.submit(drover.NewJob{Pipeline: "back", Input: json.RawMessage(`{"list":[1,2,3,4]}`)})
+		a := w.one()
+		w.settle(failed(a, drover.ClassPermanent, "no"))
+		w.want(id, drover.Failed)
+		again := func(task drover.TaskID) {
+			t.Helper()
+			if _, err := w.Replay(t.Context(), w.c, task, engine.ReplayRequest{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lose := func(where string, want int) {
+			t.Helper()
+			w.exec("DELETE FROM " + where)
+			if found := codes(w.diverging(true)); found[reconcile.TaskNowhere] != want {
+				t.Errorf("%s: found %v, want %d tasks nowhere", where, found, want)
+			}
+			if more := w.diverging(true); len(more) > 0 {
+				t.Errorf("%s: found again: %+v", where, more)
+			}
+			w.audit()
+		}
+		again(a.TaskID)
+		lose("task_pending", 3) // m, which has not expanded, z and y
+		w.settle(ok(w.one(), "1"))
+		failing := drover.TaskID{}
+		for _, l := range w.all() {
+			if l.Name == "m" && l.Index == 1 {
+				failing = l.TaskID
+				w.settle(failed(l, drover.ClassPermanent, "no"))
+			} else if l.Name == "m" {
+				w.settle(drover.Outcome{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion, Status: drover.OutcomeReleased})
+			} else {
+				w.settle(ok(l, "1"))
+			}
+		}
+		w.finish(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		w.want(id, drover.Failed)
+		again(failing)
+		lose("task_pending", 1) // z, for the third time
+		lose("task_queued", 4)  // three elements that were cut off, and the one that was replayed
+		w.finish(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		w.want(id, drover.Succeeded)
+		w.audit()
+	})
+}
+
 func (w *world) jobs() []drover.Job {
 	w.t.Helper()
 	jobs, err := w.Jobs(w.t.Context(), w.c, engine.JobQuery{Limit: 500})

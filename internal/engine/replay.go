@@ -223,11 +223,13 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 		}
 		live[id] = j
 		j.Graph++ // a settle that has looked for its children looks again
+		with := cameBack(plans[id], b.tasks, of[id]) // on the first event: they are no one item's
 		for _, i := range of[id] {
 			if i.refused != nil || i.later {
 				continue
 			}
-			x.event(j, drover.TaskReplayed, i.task, replayData(c, r, op, i))
+			x.event(j, drover.TaskReplayed, i.task, replayData(c, r, op, i, with))
+			with = nil
 			if len(i.input) > 0 {
 				x.inputs = append(x.inputs, store.InputRow{LetterKey: store.LetterKey{Task: i.task, Generation: i.target.Generation + 1}, Input: i.input})
 			}
@@ -480,7 +482,39 @@ func bringBack(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, items []*
 	return b
 }
 
-func replayData(c Caller, r Request, op drover.ID, i *replaying) []byte {
+// cameBackWith are tasks that a replay opened a new generation of beside the one
+// it was asked for: elements of a node from First to Last, by their indexes.
+type cameBackWith struct {
+	Task       string `json:"task"`
+	First      int32  `json:"first"`
+	Last       int32  `json:"last"`
+	Generation int32  `json:"generation"`
+}
+
+// cameBack tells which of the tasks that come back have no event of their own, so
+// that the job's records say of every generation how it began.
+func cameBack(plan *compiled, tasks []lifecycle.Task, items []*replaying) (list []cameBackWith) {
+	if plan == nil {
+		return nil
+	}
+	own := map[drover.TaskID]bool{}
+	for _, i := range items {
+		own[i.task] = i.refused == nil && !i.later
+	}
+	sorted := slices.DeleteFunc(slices.Clone(tasks), func(t lifecycle.Task) bool { return own[t.ID] })
+	slices.SortFunc(sorted, func(a, b lifecycle.Task) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index)) })
+	for _, t := range sorted {
+		name, generation := plan.Nodes[t.Node].Name, t.Generation+1
+		if n := len(list); n > 0 && list[n-1].Task == name && list[n-1].Generation == generation && list[n-1].Last == t.Index-1 {
+			list[n-1].Last = t.Index
+			continue
+		}
+		list = append(list, cameBackWith{name, t.Index, t.Index, generation})
+	}
+	return list
+}
+
+func replayData(c Caller, r Request, op drover.ID, i *replaying, with []cameBackWith) []byte {
 	b, err := json.Marshal(struct {
 		Actor      string             `json:"actor,omitempty"`
 		Reason     string             `json:"reason,omitempty"`
@@ -488,7 +522,8 @@ func replayData(c Caller, r Request, op drover.ID, i *replaying) []byte {
 		Generation int32              `json:"generation"`
 		NewInput   bool               `json:"new_input,omitempty"`
 		Operation  drover.OperationID `json:"operation_id,omitzero"`
-	}{c.Actor, r.Reason, i.target.Status, i.target.Generation + 1, len(i.input) > 0, drover.OperationID(op)})
+		With       []cameBackWith     `json:"with,omitempty"`
+	}{c.Actor, r.Reason, i.target.Status, i.target.Generation + 1, len(i.input) > 0, drover.OperationID(op), with})
 	if err != nil {
 		return nil
 	}
