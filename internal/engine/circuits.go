@@ -16,7 +16,7 @@ import (
 // throughCircuits takes up to n tasks through the circuits of a queue that are not
 // closed, as far as those let any go, and leaves to c the lanes that are not
 // stopped.
-func (e *Engine) throughCircuits(ctx context.Context, tx store.Tx, c *store.Claim, n int, stopped []store.StoppedLane) ([]store.Claimed, error) {
+func (e *Engine) throughCircuits(ctx context.Context, tx store.Tx, turns *rotation, c *store.Claim, n int, stopped []store.StoppedLane) ([]store.Claimed, error) {
 	serves := c.Lanes
 	if serves == nil {
 		if err := tx.Pipe(ctx, store.QueueLanes(c.Queue, &serves)); err != nil {
@@ -54,7 +54,7 @@ func (e *Engine) throughCircuits(ctx context.Context, tx store.Tx, c *store.Clai
 		}
 		x := *c
 		x.Lanes = mine
-		list, err := e.claimLanes(ctx, tx, x, grant)
+		list, err := e.claimLanes(ctx, tx, turns, x, grant)
 		if err != nil {
 			return nil, err
 		}

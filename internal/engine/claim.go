@@ -26,6 +26,7 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 	}
 	var leases []drover.Lease
 	var broken []unfit
+	var turns *rotation
 	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
 		s, err := e.session(ctx, tx, c, a.Session, true)
 		if err != nil {
@@ -34,7 +35,8 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 		if e.expired(s) {
 			return expiredSession(a.Session)
 		}
-		ask := &ask{session: s, acquire: a}
+		turns = e.lanes.rotation()
+		ask := &ask{session: s, acquire: a, turns: turns}
 		if err := tx.Pipe(ctx, e.askFor(ask, e.now())...); err != nil {
 			return err
 		}
@@ -44,6 +46,7 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 	if err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
+	turns.keep()
 	e.giveBack(ctx, broken)
 	return leases, nil
 }
@@ -53,6 +56,7 @@ type ask struct {
 	session store.SessionRow
 	acquire drover.Acquire
 	out     *SettleResult // that it rides on
+	turns   *rotation     // of the transaction
 	now     lifecycle.Instant
 	stopped []store.StoppedLane // mostly none
 	lanes   map[int32][]int32   // of each queue; nil is every lane
@@ -136,24 +140,24 @@ func join(got, more []store.Claimed) []store.Claimed {
 // over the lanes within a class. Lanes of circuits that are not closed are
 // stepped over; first, those of them that may let somebody go do.
 func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, a *ask, queue int32, n int) ([]store.Claimed, error) {
-	c := store.Claim{Queue: queue, Max: n, Session: a.session.ID, Acquire: a.acquire.Number, AfterClass: -1, Cursor: e.lanes.get(queue), Now: a.now, Lanes: a.lanes[queue]}
+	c := store.Claim{Queue: queue, Max: n, Session: a.session.ID, Acquire: a.acquire.Number, AfterClass: -1, Cursor: a.turns.get(queue), Now: a.now, Lanes: a.lanes[queue]}
 	if c.Lanes != nil && len(c.Lanes) == 0 {
 		return nil, nil
 	}
 	if !slices.ContainsFunc(a.stopped, func(l store.StoppedLane) bool { return l.Queue == queue }) {
-		return e.claimLanes(ctx, tx, c, n)
+		return e.claimLanes(ctx, tx, a.turns, c, n)
 	}
-	got, err := e.throughCircuits(ctx, tx, &c, n, a.stopped)
+	got, err := e.throughCircuits(ctx, tx, a.turns, &c, n, a.stopped)
 	if err != nil || len(got) == n || len(c.Lanes) == 0 {
 		return got, err
 	}
-	more, err := e.claimLanes(ctx, tx, c, n-len(got))
+	more, err := e.claimLanes(ctx, tx, a.turns, c, n-len(got))
 	return join(got, more), err
 }
 
 // claimLanes takes up to n tasks of the lanes of c, of all there are when it
 // names none.
-func (e *Engine) claimLanes(ctx context.Context, tx store.Tx, c store.Claim, n int) ([]store.Claimed, error) {
+func (e *Engine) claimLanes(ctx context.Context, tx store.Tx, turns *rotation, c store.Claim, n int) ([]store.Claimed, error) {
 	var got []store.Claimed
 	var classes []int16 // that are left after the first take
 	take := func() (int, error) {
@@ -164,7 +168,7 @@ func (e *Engine) claimLanes(ctx context.Context, tx store.Tx, c store.Claim, n i
 		}
 		got = join(got, list)
 		c.Cursor = farthest(list, c.Cursor)
-		e.lanes.set(c.Queue, c.Cursor)
+		turns.set(c.Queue, c.Cursor)
 		return len(list), nil
 	}
 	c.Classes = &classes

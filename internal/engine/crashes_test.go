@@ -336,3 +336,51 @@ func TestHalfASubmittedGraphIsNone(t *testing.T) {
 		w.audit()
 	})
 }
+
+// undone is a driver whose next transaction is rolled back at its end.
+type undone struct {
+	driver.Driver
+	next bool
+}
+
+func (u *undone) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	return u.Driver.Write(ctx, func(tx driver.Tx) error {
+		err := fn(tx)
+		if u.next && err == nil {
+			u.next, err = false, errCrash
+		}
+		return err
+	})
+}
+
+// TestAClaimThatIsRolledBackTakesNobodysTurn: lanes take turns by what was
+// claimed, not by what was tried.
+func TestAClaimThatIsRolledBackTakesNobodysTurn(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		u := &undone{Driver: w.db.Driver}
+		w.db.Driver = u
+		for range 4 {
+			w.submit(drover.NewJob{Kind: "a"})
+			w.submit(drover.NewJob{Kind: "b"})
+		}
+		first := w.acquire(1)[0]
+		u.next = true
+		w.number++
+		if got, err := w.Acquire(t.Context(), w.c, drover.Acquire{Session: w.session, Max: 1, Number: w.number}); !errors.Is(err, errCrash) {
+			t.Fatalf("%v, %v", got, err)
+		}
+		second := w.acquire(1)[0]
+		if second.Kind == first.Kind {
+			t.Errorf("after %s and a claim that was rolled back comes %s again", first.Kind, second.Kind)
+		}
+		u.next = true
+		w.number++
+		r := w.Settle(t.Context(), []engine.Settlement{{Caller: w.c, Session: w.session, Outcomes: []drover.Outcome{ok(first, "1")}, Acquire: &drover.Acquire{Session: w.session, Max: 1, Number: w.number}}})
+		if !errors.Is(r[0].Err, errCrash) {
+			t.Fatalf("%+v", r)
+		}
+		if third := w.acquire(1)[0]; third.Kind != first.Kind {
+			t.Errorf("after %s and a settle that was rolled back comes %s again", second.Kind, third.Kind)
+		}
+	})
+}

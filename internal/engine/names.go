@@ -236,6 +236,30 @@ func (c *cursors) set(queue, lane int32) {
 	c.last[queue] = lane
 }
 
+// rotation is how far one transaction's claims have come in each queue: kept once
+// it has committed, so that what is rolled back takes nobody's turn.
+type rotation struct {
+	from *cursors
+	at   map[int32]int32
+}
+
+func (c *cursors) rotation() *rotation { return &rotation{from: c, at: map[int32]int32{}} }
+
+func (r *rotation) get(queue int32) int32 {
+	if lane, ok := r.at[queue]; ok {
+		return lane
+	}
+	return r.from.get(queue)
+}
+
+func (r *rotation) set(queue, lane int32) { r.at[queue] = lane }
+
+func (r *rotation) keep() {
+	for queue, lane := range r.at {
+		r.from.set(queue, lane)
+	}
+}
+
 // notFound is the one answer for what does not exist and for what is not yours.
 func notFound(what string, id any) error {
 	return drover.Errorf(drover.CodeNotFound, "there is no %s %v", what, id)

@@ -222,7 +222,7 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 			x.event(j, drover.JobReopened, drover.TaskID{}, actionData(c, r))
 		}
 		live[id] = j
-		j.Graph++ // a settle that has looked for its children looks again
+		j.Graph++                                    // a settle that has looked for its children looks again
 		with := cameBack(plans[id], b.tasks, of[id]) // on the first event: they are no one item's
 		for _, i := range of[id] {
 			if i.refused != nil || i.later {
@@ -502,7 +502,9 @@ func cameBack(plan *compiled, tasks []lifecycle.Task, items []*replaying) (list 
 		own[i.task] = i.refused == nil && !i.later
 	}
 	sorted := slices.DeleteFunc(slices.Clone(tasks), func(t lifecycle.Task) bool { return own[t.ID] })
-	slices.SortFunc(sorted, func(a, b lifecycle.Task) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index)) })
+	slices.SortFunc(sorted, func(a, b lifecycle.Task) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
+	})
 	for _, t := range sorted {
 		name, generation := plan.Nodes[t.Node].Name, t.Generation+1
 		if n := len(list); n > 0 && list[n-1].Task == name && list[n-1].Generation == generation && list[n-1].Last == t.Index-1 {

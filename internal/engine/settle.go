@@ -60,9 +60,10 @@ func (e *Engine) Settle(ctx context.Context, batch []Settlement) []SettleResult 
 	}
 	var x *changes
 	var broken []unfit
+	var turns *rotation
 	err := e.db.Write(ctx, func(tx store.Tx) error {
-		x, broken = e.changes(e.now()), nil
-		return e.settleBatch(ctx, tx, x, batch, live, out, &broken)
+		x, broken, turns = e.changes(e.now()), nil, e.lanes.rotation()
+		return e.settleBatch(ctx, tx, x, batch, live, turns, out, &broken)
 	})
 	if err != nil {
 		for _, i := range live {
@@ -72,6 +73,7 @@ func (e *Engine) Settle(ctx context.Context, batch []Settlement) []SettleResult 
 		}
 		return out
 	}
+	turns.keep()
 	e.after(ctx, x)
 	e.giveBack(ctx, broken)
 	return out
@@ -91,7 +93,7 @@ func checkSettlement(s *Settlement) error {
 // settleBatch settles those of the batch that are live. It takes the running
 // rows with the trip that reads the sessions; if one of those is refused it
 // leaves that one out and begins anew.
-func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, out []SettleResult, broken *[]unfit) error {
+func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, turns *rotation, out []SettleResult, broken *[]unfit) error {
 	var reports []*report
 	var asks []*ask
 	var read, share []int64
@@ -134,7 +136,7 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 			return err
 		}
 		if a := batch[i].Acquire; a != nil && !s.Draining && !e.expired(s) {
-			asks = append(asks, &ask{session: s, acquire: *a, out: &out[i]})
+			asks = append(asks, &ask{session: s, acquire: *a, out: &out[i], turns: turns})
 		}
 	}
 	if refused != nil {
