@@ -384,3 +384,61 @@ func TestAClaimThatIsRolledBackTakesNobodysTurn(t *testing.T) {
 		}
 	})
 }
+
+// counted is a driver that counts trips to the database.
+type counted struct {
+	driver.Driver
+	trips int
+}
+
+func (c *counted) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	return c.Driver.Write(ctx, func(tx driver.Tx) error { return fn(countedTx{tx, c}) })
+}
+
+type countedTx struct {
+	driver.Tx
+	c *counted
+}
+
+func (x countedTx) Pipe(ctx context.Context, list ...driver.Stmt) error {
+	x.c.trips++
+	return x.Tx.Pipe(ctx, list...)
+}
+
+// TestManyJobsOfOneIDTakeAFewTrips: a request whose jobs share one id, each under
+// a key that is known already, is answered as fast as any.
+func TestManyJobsOfOneIDTakeAFewTrips(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		const n = 200
+		jobs := make([]drover.NewJob, n)
+		for i := range jobs {
+			jobs[i] = drover.NewJob{Kind: "k", IdempotencyKey: fmt.Sprintf("key %d", i)}
+		}
+		known, err := w.Submit(t.Context(), w.c, jobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &counted{Driver: w.db.Driver}
+		w.db.Driver = c
+		id := drover.JobID(w.db.NewID())
+		for i := range jobs {
+			jobs[i].ID = id
+		}
+		jobs = append(jobs, drover.NewJob{Kind: "k", ID: id, IdempotencyKey: "new"}, drover.NewJob{Kind: "k", ID: id, IdempotencyKey: "new"})
+		out, err := w.Submit(t.Context(), w.c, jobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range known {
+			if out[i].JobID != known[i].JobID || !out[i].Replayed {
+				t.Fatalf("job %d: %+v, want %s again", i, out[i], known[i].JobID)
+			}
+		}
+		if a, b := out[n], out[n+1]; a.JobID != id || a.Replayed || b.JobID != id || !b.Replayed {
+			t.Errorf("under a new key: %+v, and again %+v", a, b)
+		}
+		if c.trips > 20 {
+			t.Errorf("%d jobs took %d trips to the database", len(jobs), c.trips)
+		}
+	})
+}

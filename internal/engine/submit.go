@@ -258,6 +258,11 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 				out[byKey[k].at] = repeat(c, byKey[k], kn)
 			}
 		}
+		// Those that wait may have keys that are known, whatever becomes of the one
+		// before them: without this each of them would take a round of its own.
+		if err := knownKeys(ctx, tx, c, later, keys); err != nil {
+			return err
+		}
 		round = later
 	}
 	x.expect(len(fresh))
@@ -268,6 +273,20 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 		out[d.at] = drover.Submitted{JobID: d.ID, Status: drover.Pending}
 	}
 	return x.save(ctx, tx)
+}
+
+// knownKeys reads which keys of drafts are taken.
+func knownKeys(ctx context.Context, tx store.Tx, c Caller, drafts []*draft, keys map[string]store.KnownJob) error {
+	ask := map[string]bool{}
+	for _, d := range drafts {
+		if _, ok := keys[d.IdempotencyKey]; !ok && d.IdempotencyKey != "" {
+			ask[d.IdempotencyKey] = true
+		}
+	}
+	if len(ask) == 0 {
+		return nil
+	}
+	return tx.Pipe(ctx, store.SelectIdempotency(c.Tenant, slices.Sorted(maps.Keys(ask)), keys))
 }
 
 // repeat answers a request whose key or id is known.
