@@ -5,7 +5,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # The tests that hold printed documents to the code; with -update they print them.
-DOCS        = ./internal/lifecycle ./internal/api ./cmd/drover -run 'Docs|Descriptions|OpenAPI'
+DOCS        = ./internal/lifecycle ./internal/dag ./internal/api ./cmd/drover -run 'Docs|Descriptions|OpenAPI'
 
 export CGO_ENABLED ?= 0
 GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'

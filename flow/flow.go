@@ -82,6 +82,13 @@ func (p *Pipeline) Defaults(options ...Option) *Pipeline {
 	return p
 }
 
+// OnFailure says what happens to the other tasks when one has failed for good:
+// "fail_fast", "finish_running" or "continue".
+func (p *Pipeline) OnFailure(policy string) *Pipeline {
+	p.top.set("on_failure", policy)
+	return p
+}
+
 // Task adds a task. It needs at least Run.
 func (p *Pipeline) Task(name string, options ...Option) *Task {
 	t := &Task{name: name}
@@ -197,6 +204,14 @@ func ForEach(list any) Option { return func(t *Task) { t.setJSON("for_each", lis
 // Over makes the task a map that goes over another map element by element:
 // element i starts when that one's element i is done.
 func Over(other *Task) Option { return func(t *Task) { t.set("for_each", other.name) } }
+
+// When says by how the tasks it waits for have ended whether the task runs:
+// "all_done", "one_failed", "quorum(2)" and so on.
+func When(rule string) Option { return func(t *Task) { t.set("when", rule) } }
+
+// Default is the output that stands in where the task has none, because it was
+// skipped or has failed: anything that encoding/json can write.
+func Default(output any) Option { return func(t *Task) { t.setJSON("default", output) } }
 
 // Queue names the queue the task waits in.
 func Queue(name string) Option { return func(t *Task) { t.set("queue", name) } }

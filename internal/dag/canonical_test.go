@@ -170,7 +170,7 @@ func FuzzParse(f *testing.F) {
 			}
 			if n.Mapped && n.Over < 0 {
 				_, _ = plan.Elements(int32(i), s)
-				plan.Expand(int32(i), 3)
+				plan.Family(int32(i))
 			}
 			plan.Children(Key{int32(i), 0})
 			plan.Descendants(int32(i))

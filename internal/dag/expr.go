@@ -365,7 +365,7 @@ func (p *Plan) eval(node int32, e *expr, s Scope) (json.RawMessage, error) {
 				return nil, failed(e, "task %q has %d elements", e.task, n)
 			}
 		}
-		out, ok := s.Output(k)
+		out, ok := p.output(k, s)
 		if !ok {
 			return nil, failed(e, "there is no output of task %q", e.task)
 		}
@@ -430,24 +430,34 @@ func (p *Plan) item(node int32, s Scope) (json.RawMessage, error) {
 	if over < 0 || s.Item != nil {
 		return trim(s.Item), nil
 	}
-	out, ok := s.Output(Key{over, s.Index})
+	out, ok := p.output(Key{over, s.Index}, s)
 	if !ok {
 		return nil, drover.Errorf(drover.CodeExpression, "element %d of task %q has no output", s.Index, p.Nodes[over].Name)
 	}
 	return trim(out), nil
 }
 
-// outputs returns the list of all outputs of a map, in the order of its elements.
+// output returns the output of a row, or what stands in for it.
+func (p *Plan) output(k Key, s Scope) (json.RawMessage, bool) {
+	if out, ok := s.Output(k); ok {
+		return out, true
+	}
+	d := p.Nodes[k.Node].Default
+	return d, d != nil
+}
+
+// outputs returns the list of the outputs of a map, in the order of its elements.
+// Elements that have none are left out.
 func (p *Plan) outputs(node int32, s Scope) (json.RawMessage, error) {
 	n := s.Len(node)
 	b := make([]byte, 0, 2+16*n)
 	b = append(b, '[')
 	for i := range n {
-		out, ok := s.Output(Key{node, int32(i)})
+		out, ok := p.output(Key{node, int32(i)}, s)
 		if !ok {
-			return nil, drover.Errorf(drover.CodeExpression, "element %d of task %q has no output", i, p.Nodes[node].Name)
+			continue // it was skipped, or failed
 		}
-		if i > 0 {
+		if len(b) > 1 {
 			b = append(b, ',')
 		}
 		b = append(b, trim(out)...)

@@ -77,7 +77,7 @@ var (
 		field{"defaults", "What holds for tasks that do not say otherwise.", ref("defaults")},
 		field{"tasks", "From each task's name to the task; in JSON also a list of tasks, each with its name.",
 			`{"anyOf":[{"type":"object","minProperties":1,"propertyNames":{"pattern":"^[a-z][a-z0-9_-]{0,62}$"},"additionalProperties":{"$ref":"#/$defs/task"}},{"type":"array","minItems":1,"items":{"$ref":"#/$defs/listed_task"}}]}`},
-		field{"on_failure", "What happens to the other tasks when one fails for good.", `{"enum":["fail_fast"]}`},
+		field{"on_failure", "What happens to the other tasks when one fails for good.", `{"enum":["fail_fast","finish_running","continue"]}`},
 	)
 	defaultsKeys = newGroup("defaults", nil, presetFields...)
 	taskFields   = slices.Concat([]field{
@@ -88,6 +88,9 @@ var (
 		{"with", "The task's input: any value, with ${{ expressions }} in it; without it, the item of a map, otherwise the job's input.", `{"not":{"type":"null"}}`},
 		{"output", "A JSON Schema of what the task gives; an output that does not fit fails the task for good.",
 			`{"type":"object","if":{"required":["$schema"]},"else":{"$ref":"https://json-schema.org/draft/2020-12/schema"}}`},
+		{"when", "By how the tasks it waits for have ended, whether it runs; all_success if nobody says.",
+			`{"type":"string","pattern":"^(all_success|all_done|all_failed|one_success|one_failed|one_done|none_failed|none_failed_min_one_success|none_skipped|all_skipped|always|quorum\\( *[1-9][0-9]{0,6} *\\))$"}`},
+		{"default", "The output that stands in where the task has none, because it was skipped or has failed.", `true`},
 	}, presetFields, []field{
 		{"artifact", "The artifact that the task makes.", ref("artifact")},
 		{"description", "Text for people.", ref("text")},
@@ -172,6 +175,10 @@ func EditorSchema() []byte {
 func (f field) write(b *bytes.Buffer, quote func(string)) {
 	b.WriteString(`{"description":`)
 	quote(f.doc)
+	if f.form == "true" { // any value
+		b.WriteByte('}')
+		return
+	}
 	b.WriteByte(',')
 	b.WriteString(f.form[1:])
 }

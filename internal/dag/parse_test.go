@@ -176,8 +176,8 @@ func TestParseNamesEveryProblemAndItsPlace(t *testing.T) {
 			"6:47 tasks.c.with: with is empty",
 			`7:3 tasks.` + strings.Repeat("n", 64) + `: "` + strings.Repeat("n", 64) + `" is not a name`,
 		}},
-		{"policy", "pipeline: p\non_failure: continue\ndescription: 3\ninput: 3\ntasks: {a: {run: x}}\n", []string{
-			`2:13 on_failure: "continue" is not a policy; the policy is fail_fast`,
+		{"policy", "pipeline: p\non_failure: carry_on\ndescription: 3\ninput: 3\ntasks: {a: {run: x}}\n", []string{
+			`2:13 on_failure: "carry_on" is not a policy; when a task fails for good, fail_fast stops the job`,
 			"3:14 description: this must be text and is a number",
 			"4:8 input: this must be a JSON Schema, which is a mapping, and is a number",
 		}},

@@ -22,6 +22,8 @@ type Pipeline struct {
 	Name        string
 	Description string
 
+	onFailure OnFailure
+
 	file  string
 	root  *value // normalised: what Canonical writes
 	input *value // the schema of the input, or nil
@@ -53,6 +55,9 @@ type task struct {
 	each                 *value // for_each: a list, or an expression for one
 	with                 *value
 	output               *value // the schema of its output, or nil
+	when                 Rule
+	whenAt               need   // where it says so
+	stand                *value // default
 }
 
 // need is a task's name as it was written somewhere.
@@ -204,8 +209,11 @@ func (r reader) pipeline(p *Pipeline, v *value) {
 		case "tasks":
 			r.tasks(p, v, at)
 		case "on_failure":
-			if s, ok := r.text(v, at); ok && s != "fail_fast" {
-				r.at(v, at, "%q is not a policy; the policy is fail_fast: when a task fails for good, what has not started is skipped", clip(s, 40))
+			s, ok := r.text(v, at)
+			if i := slices.Index(policyNames, s); i >= 0 {
+				p.onFailure = OnFailure(i)
+			} else if ok {
+				r.at(v, at, "%q is not a policy%s; when a task fails for good, fail_fast stops the job, finish_running lets what runs end, continue goes on with what does not wait for it", clip(s, 40), r.hint(s, slices.Values(policyNames)))
 			}
 		}
 	}
@@ -321,6 +329,17 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			}
 		case "description":
 			r.text(v, at)
+		case "when":
+			if s, ok := r.text(v, at); ok {
+				rule, complaint := parseRule(s)
+				if complaint != "" {
+					r.at(v, at, "%s", complaint)
+				}
+				t.when, t.whenAt = rule, need{s, v, at}
+				v.text = rule.String()
+			}
+		case "default":
+			t.stand = v
 		}
 	}
 	if v.get("run") == nil {
@@ -550,6 +569,7 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 		p:        p,
 		plan: &Plan{
 			Name:      p.Name,
+			OnFailure: p.onFailure,
 			Nodes:     make([]Node, n),
 			with:      make([]template, n),
 			each:      make([]template, n),
@@ -578,10 +598,12 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 		c.expressions(int32(i))
 	}
 	c.rings()
+	c.rulesFit()
 	if len(ps.list) > 0 {
 		return nil
 	}
 	c.wire()
+	c.plan.foresee()
 	return c.plan
 }
 
@@ -643,11 +665,15 @@ func (c *compiler) node(i int32) {
 
 		Retry:    retry,
 		Artifact: t.artifact,
+		When:     t.when,
 		root:     -1,
 		listed:   -1,
 	}
 	if t.each != nil && t.each.kind == list {
 		c.plan.Nodes[i].listed = len(t.each.items)
+	}
+	if t.stand != nil {
+		c.plan.Nodes[i].Default = t.stand.appendJSON(nil)
 	}
 	for _, nd := range t.needs {
 		c.need(i, nd)
@@ -686,6 +712,7 @@ func (c *compiler) roots() {
 			case !ok:
 			case nodes[parent].Mapped:
 				nodes[i].Over = parent
+				c.mayMiss(int32(i), parent, t.over.v, t.over.at)
 			default:
 				c.at(t.over.v, t.over.at, "task %[1]q is not a map, so there is nothing to go over element by element; to map over a list in its output, write for_each: \"${{ tasks.%[1]s.output.LIST }}\"", t.over.name)
 			}
@@ -752,6 +779,9 @@ func (c *compiler) expression(i int32, e *expr, v *value, at *path, element bool
 		if c.plan.Nodes[parent].Mapped && !same && !broken && len(e.steps) > 0 && e.steps[0].isName {
 			c.at(v, at, "task %q is a map, so its output is a list; write %s[0].%s for one element's, or use the whole list", e.task, e.upTo(0), e.steps[0].name)
 		}
+		if !c.plan.Nodes[parent].Mapped || same { // of a list, what is not there is left out
+			c.mayMiss(i, parent, v, at)
+		}
 		refs.add(Ref{parent, same})
 		from := 0
 		if c.plan.Nodes[parent].Mapped && !same { // the first step is the element
@@ -760,6 +790,37 @@ func (c *compiler) expression(i int32, e *expr, v *value, at *path, element bool
 			}
 		}
 		c.declared(c.p.tasks[parent].output, from, e, v, at)
+	}
+}
+
+// mayMiss complains about the use of an output that may not be there when its
+// user runs: the rule of that lets it run though the other has not succeeded.
+func (c *compiler) mayMiss(i, parent int32, v *value, at *path) {
+	n, p := &c.plan.Nodes[i], &c.plan.Nodes[parent]
+	if n.When.sureOf() || p.Default != nil {
+		return
+	}
+	c.at(v, at, "task %[1]q may not have succeeded when %[2]q runs (when: %[3]s), and then there is no output; give %[1]q a default, as in `default: null`", p.Name, n.Name, n.When)
+}
+
+// rulesFit complains about rules that have nothing to look at.
+func (c *compiler) rulesFit() {
+	for i := range c.p.tasks {
+		t := &c.p.tasks[i]
+		if t.whenAt.v == nil || t.whenAt.v.kind != text {
+			continue
+		}
+		parents, maps := map[int32]bool{}, false
+		for _, e := range c.edges[i] {
+			parents[e.parent] = true
+			maps = maps || c.plan.Nodes[e.parent].Mapped
+		}
+		switch {
+		case len(parents) == 0:
+			c.at(t.whenAt.v, t.whenAt.at, "task %q waits for nothing, so that `when` has nothing to look at; remove it, or add needs", t.name)
+		case t.when.kind == quorum && !maps && int(t.when.n) > len(parents):
+			c.at(t.whenAt.v, t.whenAt.at, "task %q waits for %d tasks; of those, %d can never succeed", t.name, len(parents), t.when.n)
+		}
 	}
 }
 
@@ -902,7 +963,6 @@ func (c *compiler) wire() {
 		}
 	}
 	c.plan.order = order
-	c.keepOrderThroughEmptyMaps()
 	for i := range nodes {
 		for _, q := range nodes[i].Parents {
 			nodes[q].ChildrenNodes = append(nodes[q].ChildrenNodes, int32(i))
@@ -925,38 +985,29 @@ func (c *compiler) named() {
 	}
 }
 
-// keepOrderThroughEmptyMaps makes what waits for a map also wait for what the
-// map's elements wait for. With elements that changes nothing. Without any, the
-// map is done as soon as its list is known, and what follows would otherwise
-// overtake a task that the map itself waits for.
-func (c *compiler) keepOrderThroughEmptyMaps() {
-	nodes := c.plan.Nodes
-	before := make([][]int32, len(nodes)) // of element-wise maps: what they wait for outside their family
-	for _, i := range c.plan.order {
-		extra := nodes[i].Parents
-		for _, q := range nodes[i].Parents {
-			if before[q] != nil && !c.plan.family(i, q) {
-				extra = append(slices.Clip(extra), before[q]...)
-			}
+// foresee notes what the engine asks for at every end.
+func (p *Plan) foresee() {
+	p.calm, p.taken, p.hears = make([]bool, len(p.Nodes)), make([]bool, len(p.Nodes)), make([]bool, len(p.Nodes))
+	skipped := make([]bool, len(p.Nodes)) // it may be
+	for _, i := range p.order {
+		n := &p.Nodes[i]
+		for _, q := range n.Parents {
+			p.hears[i] = p.hears[i] || skipped[q]
 		}
-		nodes[i].Parents = sortedSet(extra)
-		if nodes[i].Over < 0 {
-			continue
-		}
-		var out []int32
-		for _, q := range nodes[i].Parents {
-			if c.plan.family(i, q) {
-				out = append(out, before[q]...)
-			} else {
-				out = append(out, q)
-			}
-		}
-		before[i] = sortedSet(out)
+		skipped[i] = n.When.skips() || p.hears[i] || p.Conditional(Key{i, 0}) || p.Conditional(Key{i, Unexpanded}) || n.Over >= 0 && n.When.kind != allSuccess
 	}
-}
-
-func sortedSet(ids []int32) []int32 {
-	ids = slices.Clone(ids)
-	slices.Sort(ids)
-	return slices.Compact(ids)
+	for k := len(p.order) - 1; k >= 0; k-- {
+		i := p.order[k]
+		p.calm[i] = true
+		for _, c := range p.Nodes[i].ChildrenNodes {
+			n := &p.Nodes[c]
+			if len(p.ends(c, Succeeded)) > 0 || n.Mapped && !p.family(i, c) || p.Conditional(Key{c, 0}) || p.Conditional(Key{c, Unexpanded}) {
+				p.calm[i] = false
+			}
+			// A failure that blocks the task below reaches the tasks below that.
+			if n.When.takesFailure() || n.When.kind != always && p.taken[c] {
+				p.taken[i] = true
+			}
+		}
+	}
 }

@@ -35,7 +35,13 @@ type Plan struct {
 	// empty maps.
 	Edges []Edge
 
+	// OnFailure is what becomes of the rest when a task has failed for good.
+	OnFailure OnFailure
+
 	order  []int32    // a topological order
+	calm   []bool     // per node: no row below ends or expands by a success of it
+	taken  []bool     // per node: a task below can run on its failure
+	hears  []bool     // per node: a task above it may be skipped
 	with   []template // per node; nil where the task has no `with`
 	each   []template // per node; nil where the task is no map over a list
 	schema *schema    // nil when the pipeline declares no input
@@ -66,6 +72,10 @@ type Node struct {
 	Circuit string
 	// Artifact is the kind declared for what the task makes; may be empty.
 	Artifact string
+	// When is the rule by which the rows above let this one run.
+	When Rule
+	// Default is the output that stands in where the task has none; nil is nothing.
+	Default json.RawMessage
 	// Parents and ChildrenNodes are the nodes before and after this one, each
 	// once and in ascending order.
 	Parents, ChildrenNodes []int32
@@ -87,6 +97,33 @@ type Edge struct {
 	Same bool
 }
 
+// OnFailure is what becomes of a job's other tasks when one has failed for good.
+type OnFailure uint8
+
+// The policies.
+const (
+	FailFast      OnFailure = iota // nothing starts any more, and what runs is stopped
+	FinishRunning                  // nothing starts any more
+	Continue                       // what does not wait for it goes on
+)
+
+var policyNames = []string{"fail_fast", "finish_running", "continue"}
+
+// String names the policy as a definition does.
+func (f OnFailure) String() string { return policyNames[f] }
+
+// ends tells how a row of node may end without running when a row above ends as o.
+func (p *Plan) ends(node int32, o Outcome) []Outcome {
+	if o == Succeeded && !p.hears[node] && !p.Nodes[node].When.skips() {
+		return nil
+	}
+	return p.Nodes[node].When.ends(o)
+}
+
+// Stops reports whether a job stops when a task of node has failed for good:
+// its policy says so, and no task below can run on that failure.
+func (p *Plan) Stops(node int32) bool { return p.OnFailure != Continue && !p.taken[node] }
+
 // Key names a row of a job: a node and an element. Index is 0 for plain nodes.
 type Key struct{ Node, Index int32 }
 
@@ -100,23 +137,6 @@ const (
 type Row struct {
 	Key
 	Unmet int32
-}
-
-// Delta is a change of a row's Unmet.
-type Delta struct {
-	Key
-	By int32
-}
-
-// Expansion says what a map's growing changes.
-type Expansion struct {
-	// Maps are the node itself, first, and every map that goes over it element by
-	// element, directly or not, each after those it waits for. The Unexpanded
-	// row of each is replaced by n rows 0…n-1 with the Unmet of the row replaced.
-	Maps []int32
-	// Joins are the rows outside Maps that wait for one of them. By may be
-	// negative: an empty map counts as done.
-	Joins []Delta
 }
 
 // Single returns the plan of a Kind job: one node, named after its kind. Zero
@@ -134,6 +154,9 @@ func Single(kind, queue string, timeout time.Duration, r drover.Retry) *Plan {
 			root:    -1,
 		}},
 		order: []int32{0},
+		calm:  []bool{true},
+		taken: []bool{false},
+		hears: []bool{false},
 		with:  make([]template, 1),
 		each:  make([]template, 1),
 
@@ -231,35 +254,6 @@ func (p *Plan) Children(k Key) []Key {
 	return keys
 }
 
-// Expand returns what changes when the map node grows to n elements. Node is
-// the first of its family: maps that go over it element by element grow with it.
-func (p *Plan) Expand(node int32, n int) Expansion {
-	if p.Nodes[node].root != node {
-		panic(fmt.Sprintf("dag: expand %q, which is not a map over a list (mapped %t, over %d)",
-			p.Nodes[node].Name, p.Nodes[node].Mapped, p.Nodes[node].Over))
-	}
-	var x Expansion
-	by := map[int32]int32{}
-	for _, m := range p.order {
-		if p.Nodes[m].root != node {
-			continue
-		}
-		x.Maps = append(x.Maps, m)
-		for _, c := range p.Nodes[m].ChildrenNodes {
-			if !p.family(m, c) {
-				by[c] += int32(n - 1)
-			}
-		}
-	}
-	for c, d := range by {
-		if d != 0 {
-			x.Joins = append(x.Joins, Delta{p.all(c), d})
-		}
-	}
-	slices.SortFunc(x.Joins, func(a, b Delta) int { return cmp.Compare(a.Node, b.Node) })
-	return x
-}
-
 // Ref names an output that an expression needs.
 type Ref struct {
 	Node int32
@@ -304,6 +298,27 @@ func (p *Plan) Descendants(node int32) []int32 {
 		todo = todo[:len(todo)-1]
 		for _, c := range p.Nodes[n].ChildrenNodes {
 			if !seen[c] {
+				seen[c] = true
+				todo = append(todo, c)
+				out = append(out, c)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Blocked returns every node that a failure of node keeps from running, in
+// ascending order, if nothing else is known.
+func (p *Plan) Blocked(node int32) []int32 {
+	seen := make([]bool, len(p.Nodes))
+	todo := []int32{node}
+	var out []int32
+	for len(todo) > 0 {
+		n := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, c := range p.Nodes[n].ChildrenNodes {
+			if !seen[c] && !p.Nodes[c].When.takesFailure() && p.Nodes[c].When.kind != always {
 				seen[c] = true
 				todo = append(todo, c)
 				out = append(out, c)

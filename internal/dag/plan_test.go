@@ -19,17 +19,38 @@ type run struct {
 	t     rapid.TB
 	plan  *Plan
 	size  func(node int32) int // elements of a map over a list
-	rows  map[Key]int32        // not ended → unmet
+	board *Board[struct{}]
+	rows  map[Key]int32 // not ended → unmet
+	maps  map[Key]*Seat[struct{}]
 	ended map[Key]bool
 	count map[int32]int // rows of an expanded map
 }
 
 func newRun(t rapid.TB, plan *Plan, size func(node int32) int) *run {
-	r := &run{t: t, plan: plan, size: size, rows: map[Key]int32{}, ended: map[Key]bool{}, count: map[int32]int{}}
+	r := &run{t: t, plan: plan, size: size, board: NewBoard[struct{}](plan), maps: map[Key]*Seat[struct{}]{}, ended: map[Key]bool{}, count: map[int32]int{}}
 	for _, row := range plan.Start() {
-		r.rows[row.Key] = row.Unmet
+		r.board.Put(row.Key, Tally{Unmet: row.Unmet}, struct{}{}, false)
 	}
+	r.settle()
 	return r
+}
+
+// settle lets the board come to rest and notes which rows there are.
+func (r *run) settle() {
+	for _, s := range r.board.Settle() {
+		r.maps[s.Key] = s
+	}
+	r.rows = map[Key]int32{}
+	for s := range r.board.Seats {
+		if (s.Fate == Waits || s.Fate == Runs) && !r.ended[s.Key] {
+			if r.rows[s.Key] = s.Unmet; s.Unmet < 0 {
+				r.t.Fatalf("%s waits for %d", r.name(s.Key), s.Unmet)
+			}
+		}
+		if s.Fate == HasExpanded {
+			r.count[s.Node] = s.Size
+		}
+	}
 }
 
 func (r *run) key(name string, index int32) Key {
@@ -75,56 +96,18 @@ func (r *run) names() string {
 	return strings.Join(out, " ")
 }
 
-func (r *run) change(k Key, by int32) {
-	if k.Index != Every {
-		unmet, ok := r.rows[k]
-		if !ok {
-			r.t.Fatalf("%s changes by %d but is not there or has ended", r.name(k), by)
-		}
-		if r.rows[k] = unmet + by; unmet+by < 0 {
-			r.t.Fatalf("%s waits for %d", r.name(k), unmet+by)
-		}
-		return
-	}
-	for other := range r.rows {
-		if other.Node == k.Node {
-			r.change(other, by)
-		}
-	}
-}
-
 // end lets a row succeed, or expands it.
 func (r *run) end(k Key) {
 	if unmet, ok := r.rows[k]; !ok || unmet != 0 {
 		r.t.Fatalf("%s ends while it waits for %d (there: %t)", r.name(k), unmet, ok)
 	}
-	if k.Index != Unexpanded {
-		delete(r.rows, k)
+	if k.Index == Unexpanded {
+		r.board.Expand(r.maps[k], r.size(k.Node), func(*Seat[struct{}], int32) struct{} { return struct{}{} })
+	} else {
 		r.ended[k] = true
-		for _, c := range r.plan.Children(k) {
-			r.change(c, -1)
-		}
-		return
+		r.board.End(k, Succeeded)
 	}
-	n := r.size(k.Node)
-	x := r.plan.Expand(k.Node, n)
-	for _, m := range x.Maps {
-		unmet, ok := r.rows[Key{m, Unexpanded}]
-		if !ok {
-			r.t.Fatalf("map %q has no row to replace", r.plan.Nodes[m].Name)
-		}
-		delete(r.rows, Key{m, Unexpanded})
-		r.count[m] = n
-		for i := range n {
-			r.rows[Key{m, int32(i)}] = unmet
-		}
-	}
-	for _, d := range x.Joins {
-		if slices.Contains(x.Maps, d.Node) {
-			r.t.Fatalf("a join names %q, which is among the maps", r.plan.Nodes[d.Node].Name)
-		}
-		r.change(d.Key, d.By)
-	}
+	r.settle()
 }
 
 // The graph of the design document: decode, two extracts, two inferences, a
@@ -229,22 +212,11 @@ func TestElementsOfAChainGoTheirOwnWay(t *testing.T) {
 	}
 }
 
-func TestExpandNamesTheChainAndItsJoins(t *testing.T) {
+func TestMapsExpandWithTheirFamily(t *testing.T) {
 	t.Parallel()
 	plan := compile(t, video)
-	x := plan.Expand(1, 10)
-	if want := []int32{1, 2, 3}; !slices.Equal(x.Maps, want) {
-		t.Errorf("maps = %v, want %v", x.Maps, want)
-	}
-	// pack waits for score; quality waits for score and for extract.
-	if want := []Delta{{Key{5, Every}, 9}, {Key{6, 0}, 18}}; !slices.Equal(x.Joins, want) {
-		t.Errorf("joins = %v, want %v", x.Joins, want)
-	}
-	if x := plan.Expand(1, 1); len(x.Joins) != 0 {
-		t.Errorf("one element: joins = %v, want none", x.Joins)
-	}
-	if x := plan.Expand(1, 0); !slices.Equal(x.Joins, []Delta{{Key{5, Every}, -1}, {Key{6, 0}, -2}}) {
-		t.Errorf("no elements: joins = %v", x.Joins)
+	if got, want := plan.Family(1), []int32{1, 2, 3}; !slices.Equal(got, want) {
+		t.Errorf("maps = %v, want %v", got, want)
 	}
 	if got := plan.Children(Key{1, 7}); !slices.Equal(got, []Key{{2, 7}, {3, 7}, {6, 0}}) {
 		t.Errorf("children of extract[7] = %v", got)
@@ -425,7 +397,7 @@ func TestRowsBecomeReadyExactlyWhenAllBeforeThemEnded(t *testing.T) {
 			for k, unmet := range r.rows {
 				if k.Index == Unexpanded && plan.Nodes[k.Node].Over >= 0 {
 					if unmet == 0 {
-						t.Fatalf("%s is ready and its map has not expanded\n%s", r.name(k), m.yaml)
+						t.Fatalf("%s has nothing to wait for and stays\n%s", r.name(k), m.yaml)
 					}
 					continue
 				}
@@ -502,8 +474,8 @@ func TestLargeGraphsCompileQuickly(t *testing.T) {
 			t.Errorf("%s: took %s", name, d)
 		}
 		if name == "chain of maps" {
-			if x := plan.Expand(0, 10_000); len(x.Maps) != TaskCap {
-				t.Errorf("%d maps expand, want %d", len(x.Maps), TaskCap)
+			if got := plan.Family(0); len(got) != TaskCap {
+				t.Errorf("%d maps expand, want %d", len(got), TaskCap)
 			}
 		}
 	}

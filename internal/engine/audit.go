@@ -125,7 +125,7 @@ func (e *Engine) auditBounds(ctx context.Context, tx store.Tx, from drover.JobID
 
 // auditGraphs checks what the tasks of live jobs wait for.
 func (e *Engine) auditGraphs(ctx context.Context, tx store.Tx, from drover.JobID) (Audited, error) {
-	a := Audited{ID: "I14", Name: "graph", Means: "A task waits for as many parents as have not succeeded, and starts only when all have: none starts early, none is stuck."}
+	a := Audited{ID: "I14", Name: "graph", Means: "A task counts how its parents stand, waits as long as its rule says, and starts only when that lets it: none starts early, none is stuck."}
 	var numbers []int32
 	if err := tx.Pipe(ctx, store.AuditPipelines(from, &numbers)); err != nil {
 		return a, err
@@ -159,35 +159,29 @@ func auditGraph(a *Audited, plan *compiled, tasks []store.Placed) {
 	if plan == nil {
 		return // of a job whose row is gone, which is told elsewhere
 	}
-	elements := map[int32][]dag.Key{}
-	for _, t := range tasks {
-		elements[t.Node] = append(elements[t.Node], dag.Key{Node: t.Node, Index: t.Index})
-	}
-	open := map[dag.Key]int32{} // parents of a task that have not succeeded
+	past := make([]dag.Past, len(tasks))
 	replayed := false
-	for _, t := range tasks {
-		if t.Status == drover.Succeeded || t.Status == 0 { // or its elements stand for it
-			continue
+	for i, t := range tasks {
+		past[i] = dag.Past{Key: dag.Key{Node: t.Node, Index: t.Index}, Live: t.Live}
+		if !t.Live && t.Status != 0 { // otherwise its elements stand for it
+			past[i].As = dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked)
 		}
 		replayed = replayed || t.Live && t.Generation > 1
-		for _, c := range plan.Children(dag.Key{Node: t.Node, Index: t.Index}) {
-			if c.Index != dag.Every {
-				open[c]++
-				continue
-			}
-			for _, k := range elements[c.Node] {
-				open[k]++
-			}
-		}
 	}
-	for _, t := range tasks {
-		n := open[dag.Key{Node: t.Node, Index: t.Index}]
+	tallies := plan.Recount(past)
+	for i, t := range tasks {
+		k := past[i].Key
+		is, has := tallies[k], dag.Tally{Unmet: t.Unmet, Succeeded: t.Succeeded, Failed: t.Failed, Skipped: t.Skipped}
 		switch {
 		case !t.Live:
-		case t.Status == drover.Pending && t.Unmet != n:
-			a.found(t.Job, t.Task, "%s[%d] waits for %d parents; %d have not succeeded", plan.Nodes[t.Node].Name, t.Index, t.Unmet, n)
-		case t.Status != drover.Pending && n > 0 && !replayed: // a parent may run anew beside what it let start
-			a.found(t.Job, t.Task, "%s[%d] is %s; %d of its parents have not succeeded", plan.Nodes[t.Node].Name, t.Index, t.Status, n)
+		case t.Status == drover.Pending && is.Unmet != has.Unmet:
+			a.found(t.Job, t.Task, "%s[%d] waits for %d parents; %d have not ended", plan.Nodes[t.Node].Name, t.Index, has.Unmet, is.Unmet)
+		case t.Status == drover.Pending && !plan.SameTally(t.Node, is, has):
+			a.found(t.Job, t.Task, "%s[%d] counts %+v of its parents; they are %+v", plan.Nodes[t.Node].Name, t.Index, has, is)
+		case t.Status == drover.Pending && !plan.Waits(k, is):
+			a.found(t.Job, t.Task, "%s[%d] is PENDING and waits for nothing", plan.Nodes[t.Node].Name, t.Index)
+		case t.Status != drover.Pending && plan.Nodes[t.Node].When.Verdict(is) != dag.Run && !replayed: // a parent may run anew beside what it let start
+			a.found(t.Job, t.Task, "%s[%d] is %s and its parents do not let it run: %d have not ended, %d have failed, %d were skipped", plan.Nodes[t.Node].Name, t.Index, t.Status, is.Unmet, is.Failed, is.Skipped)
 		}
 	}
 }

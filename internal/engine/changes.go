@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -26,6 +27,7 @@ type changes struct {
 	tasks    []store.TaskRow
 	live     []lifecycle.Task // rows to stand in a live table
 	unmet    []lifecycle.Task // pending rows whose counter changes
+	told     []lifecycle.Task // pending rows that keep how their parents have ended, when that changes
 	met      []lifecycle.Task // pending rows that leave
 	finals   []store.FinalRow
 	expanded []drover.TaskID // maps that ended before and have expanded now: their elements stand for them
@@ -46,13 +48,13 @@ type changes struct {
 	loaded  map[drover.JobID]*store.JobLive // locked; to be updated or deleted
 	touched map[drover.JobID]bool           // of loaded, those that changed
 	queues  map[int32]bool                  // with new claimable tasks
-	failed  map[drover.JobID]string         // jobs one of whose tasks failed, and its name
+	failed  map[drover.JobID]failing        // jobs that stop because a task of theirs failed
 	sweep   []drover.JobID                  // jobs whose other tasks are to be ended after the commit
 	last    []store.Stmt                    // what is to be read once all is written
 }
 
 func (e *Engine) changes(now lifecycle.Instant) *changes {
-	return &changes{e: e, now: now, loaded: map[drover.JobID]*store.JobLive{}, touched: map[drover.JobID]bool{}, queues: map[int32]bool{}, failed: map[drover.JobID]string{}}
+	return &changes{e: e, now: now, loaded: map[drover.JobID]*store.JobLive{}, touched: map[drover.JobID]bool{}, queues: map[int32]bool{}, failed: map[drover.JobID]failing{}}
 }
 
 // expect makes room for the rows of so many jobs of one task.
@@ -140,6 +142,15 @@ type ending struct {
 	stop    store.Stop
 	// Where the task stands: see at.
 	name, kind, pipeline string
+	// goesOn says that a failure does not stop the job; finishes that, if it does,
+	// what runs may end.
+	goesOn, finishes bool
+}
+
+// failing is the task whose failure stops a job, and how.
+type failing struct {
+	task  string
+	cause store.Cause
 }
 
 // at says where the task stands: at a node of a plan, or in a job of its kind.
@@ -148,6 +159,7 @@ func (how *ending) at(plan *compiled, node int32, kind string) {
 	if plan != nil {
 		n := &plan.Nodes[node]
 		how.name, how.kind, how.pipeline = n.Name, n.Kind, plan.Name
+		how.goesOn, how.finishes = !plan.Stops(node), plan.OnFailure == dag.FinishRunning
 	}
 }
 
@@ -180,8 +192,12 @@ func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how endi
 	j.Open--
 	count(&j.Succeeded, &j.Failed, &j.Cancelled, &j.Skipped, t.Status)
 	x.touched[j.Job] = true
-	if t.Status == drover.Failed || t.Status == drover.DeadLetter {
-		x.failed[j.Job] = how.name
+	if (t.Status == drover.Failed || t.Status == drover.DeadLetter) && !how.goesOn {
+		f := failing{how.name, store.CauseFailFast}
+		if how.finishes {
+			f.cause = store.CauseFinish
+		}
+		x.failed[j.Job] = f
 	}
 }
 
@@ -192,13 +208,13 @@ func (x *changes) between(j *store.JobLive, t lifecycle.Task, typ drover.EventTy
 	x.place(t)
 }
 
-// finish ends every job that has no open task left, and lets one whose task
-// failed start no more (fail fast).
+// finish ends every job that has no open task left, and lets one that stops
+// because a task failed start no more.
 func (x *changes) finish() {
 	for _, j := range x.all() {
 		if j.Open > 0 {
-			if name, ok := x.failed[j.Job]; ok && j.Cancelling == 0 {
-				x.cancel(j, store.CauseFailFast, "", "task "+name+" failed")
+			if f, ok := x.failed[j.Job]; ok && j.Cancelling == 0 {
+				x.cancel(j, f.cause, "", "task "+f.task+" failed")
 				if j.Open > sweepInline { // other settles wait for this one: the sweeper goes on with it
 					x.sweep = x.sweep[:len(x.sweep)-1]
 				}
@@ -282,6 +298,10 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for c := range slices.Chunk(x.unmet, 1<<20) { // one statement: its count is checked
 		add(store.UpdateUnmet(c, &wrote))
 	}
+	var told int64
+	for c := range slices.Chunk(x.told, 1<<20) {
+		add(store.UpdateTold(c, &told))
+	}
 	for c := range slices.Chunk(x.met, 1<<20) {
 		add(store.DeletePending(c, &gone))
 	}
@@ -290,7 +310,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	}
 	add(store.DeleteFinals(x.expanded))
 	for c := range slices.Chunk(x.finals, rowsAtOnce) {
-		add(store.InsertFinal(c))
+		add(store.InsertFinal(c)...)
 	}
 	for c := range slices.Chunk(x.letters, rowsAtOnce) {
 		add(store.InsertLetters(c))
@@ -336,7 +356,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	if err := tx.Pipe(ctx, list...); err != nil {
 		return err
 	}
-	if wrote != int64(len(x.unmet)) || gone != int64(len(x.met)) {
+	if wrote != int64(len(x.unmet)) || told != int64(len(x.told)) || gone != int64(len(x.met)) {
 		return store.ErrRetry // rows that were locked are gone: never ignored
 	}
 	return nil

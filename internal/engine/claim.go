@@ -365,12 +365,13 @@ type scope struct {
 	input json.RawMessage
 	have  bool                        // input is loaded
 	out   map[dag.Key]json.RawMessage // outputs, by task
+	ended map[dag.Key]drover.Status   // of the tasks looked at, how those ended that have
 	nodes map[int32]bool              // nodes whose outputs are all loaded
 	sizes map[int32]int
 }
 
 func newScope(job drover.JobID, plan *compiled) *scope {
-	return &scope{job: job, plan: plan, out: map[dag.Key]json.RawMessage{}, nodes: map[int32]bool{}, sizes: map[int32]int{}}
+	return &scope{job: job, plan: plan, out: map[dag.Key]json.RawMessage{}, ended: map[dag.Key]drover.Status{}, nodes: map[int32]bool{}, sizes: map[int32]int{}}
 }
 
 // want is what a task's expressions refer to; a reference to the same element
@@ -429,6 +430,7 @@ func loadScopes(ctx context.Context, tx store.Tx, wants []want) error {
 			continue
 		}
 		newest[o.Element] = o.Generation
+		s.ended[k] = o.Status
 		if delete(s.out, k); o.Status == drover.Succeeded { // of several generations the last counts
 			s.out[k] = o.Data
 		}

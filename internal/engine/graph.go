@@ -14,53 +14,38 @@ import (
 )
 
 // graph advances the pending rows of one job within a transaction: it loads and
-// locks what ended tasks release, expands maps whose parents have ended, and
-// collects what must be written.
+// locks what ended tasks may change, has a dag.Board decide what becomes of it,
+// answers the Board's questions, and collects what must be written.
 type graph struct {
 	plan  *compiled // nil for a Kind job
 	kind  terms     // of a Kind job
 	job   drover.JobID
 	total int32 // tasks the job had when this began
-	grown int32 // tasks that expansions add
 	input json.RawMessage
 	have  bool // input is loaded
 	trace string
 
-	rows  map[dag.Key]*prow
+	board *dag.Board[lifecycle.Task]
+	reach *dag.Reach
 	whole map[int32]bool              // nodes of which every row is loaded
 	want  []dag.Key                   // to load
-	minus []dag.Delta                 // changes of counters, to apply when loaded
 	out   map[dag.Key]json.RawMessage // outputs of this transaction, not stored yet
-	maps  []dag.Key                   // maps that may expand
-	again []drover.TaskID             // maps that ended before, were replayed and expand
 	grew  bool                        // rows were added or replaced
 	x     []store.TaskRow             // new elements
-	split []splitMap
-	fail  []failedMap
+	fail  map[dag.Key]*drover.Failure // of rows that broke
 }
 
-// prow is a pending row in hand.
-type prow struct {
-	task    lifecycle.Task
-	stored  bool // it is in the database
-	changed bool
-	gone    bool // it moved on or was replaced
-}
-
-// splitMap is a map whose elements have taken its place.
-type splitMap struct {
-	task  drover.TaskID
-	node  int32
-	count int
-}
-
-type failedMap struct {
-	task    lifecycle.Task
-	failure *drover.Failure
-}
+// alone is the plan of a Kind job as far as its graph goes.
+var alone = dag.Single("alone", "", 0, drover.Retry{})
 
 func newGraph(p *compiled, job drover.JobID, total int32) *graph {
-	return &graph{plan: p, job: job, total: total, rows: map[dag.Key]*prow{}, whole: map[int32]bool{}, out: map[dag.Key]json.RawMessage{}}
+	g := &graph{plan: p, job: job, total: total, whole: map[int32]bool{}, out: map[dag.Key]json.RawMessage{}, fail: map[dag.Key]*drover.Failure{}}
+	on := alone
+	if p != nil {
+		on = p.Plan
+	}
+	g.board, g.reach = dag.NewBoard[lifecycle.Task](on), dag.NewReach(on)
+	return g
 }
 
 func (g *graph) terms(node int32) terms {
@@ -78,89 +63,126 @@ func (g *graph) record(t lifecycle.Task, item json.RawMessage) store.TaskRow {
 		Class: t.Class, Kind: g.plan.Nodes[t.Node].Kind, Input: item, Trace: g.trace, CreatedAt: t.Since}
 }
 
-// add puts a new row in hand: one of a job that is being submitted, or an element.
+// add puts a new row in hand: one of a job that is being submitted, or one that
+// comes back.
 func (g *graph) add(t lifecycle.Task) {
-	g.rows[keyOf(&t)] = &prow{task: t, changed: true}
-	if t.Unmet == 0 && t.Index == dag.Unexpanded {
-		g.maps = append(g.maps, keyOf(&t))
-	}
+	g.board.Put(keyOf(&t), tallyOf(&t), t, false)
 }
 
-// succeeded tells the graph of a task that ended well.
-func (g *graph) succeeded(k dag.Key, output json.RawMessage) {
-	g.out[k] = output
-	seen := map[int32]bool{}
-	for _, c := range g.plan.Children(k) {
-		g.minus = append(g.minus, dag.Delta{Key: c, By: -1})
-		g.want = append(g.want, c)
-		g.mayExpand(c, seen)
-	}
+func tallyOf(t *lifecycle.Task) dag.Tally {
+	return dag.Tally{Unmet: t.Unmet, Succeeded: t.ParentsSucceeded, Failed: t.ParentsFailed, Skipped: t.ParentsSkipped}
 }
 
-// mayExpand wants what an expansion changes of a map that this transaction may
-// expand, and so on from its joins. Every row is locked by the first load, in
-// one order with all others: a settle that locked the map's rows after its joins
-// deadlocked with one that came from the other side.
-func (g *graph) mayExpand(k dag.Key, seen map[int32]bool) {
-	n := &g.plan.Nodes[k.Node]
-	if !n.Mapped || n.Over >= 0 || seen[k.Node] {
-		return
+// ended tells the graph of a task that has ended.
+func (g *graph) ended(k dag.Key, as dag.Outcome, output json.RawMessage) {
+	if as == dag.Succeeded {
+		g.out[k] = output
 	}
-	seen[k.Node] = true
-	exp := g.plan.Expand(k.Node, 2)
-	for _, m := range exp.Maps {
-		g.want = append(g.want, dag.Key{Node: m, Index: dag.Unexpanded})
-	}
-	for _, j := range exp.Joins {
-		g.want = append(g.want, j.Key)
-		g.mayExpand(j.Key, seen)
-	}
+	g.board.End(k, as)
+	g.reach.Of(k, as, func(c dag.Key) { g.want = append(g.want, c) })
 }
 
-// around is what is read with the rows that a resolve loads: before the first of
-// them, and after the last.
+// reopened tells the graph of a task that had ended and comes back.
+func (g *graph) reopened(k dag.Key, was dag.Outcome) {
+	g.board.Reopen(k, was)
+	g.want = append(g.want, g.plan.Children(k)...)
+}
+
+// around is what is read with the rows that a resolve loads: before and after them.
 type around struct{ before, after []store.Stmt }
 
-// resolve loads and expands until the counters are settled, several jobs
-// together, so that a batch costs a constant number of round trips: one, where
-// no map may expand. fresh says that the jobs are being submitted: nothing of
-// theirs is stored. It stops short of job_live, which is locked last.
+// resolve loads what is wanted, lets the boards settle and answers their
+// questions, several jobs together, so that a batch costs a constant number of
+// round trips: one, where there is no question. fresh says that the jobs are being
+// submitted: nothing of theirs is stored. It stops short of job_live, which is
+// locked last.
 func resolve(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, graphs []*graph, fresh bool, with around) error {
+	if err := load(ctx, tx, graphs, fresh, with.before, with.after); err != nil {
+		return err
+	}
 	for {
-		var after []store.Stmt
-		if !slices.ContainsFunc(graphs, (*graph).mayLoadMore) {
-			after, with.after = with.after, nil
-		}
-		if err := load(ctx, tx, graphs, fresh, with.before, after); err != nil {
-			return err
-		}
-		with.before = nil
-		busy := false
+		var asks []question
 		for _, g := range graphs {
-			g.apply()
-			for len(g.maps) > 0 {
-				k := g.maps[0]
-				g.maps = g.maps[1:]
-				if r := g.rows[k]; r == nil || r.gone || r.task.Unmet > 0 {
-					continue
-				}
-				if err := g.expand(ctx, tx, e, now, k, fresh); err != nil {
-					return err
-				}
-				busy = true
+			for _, s := range g.board.Settle() {
+				asks = append(asks, question{g, s})
 			}
-			busy = busy || len(g.want) > 0 || len(g.minus) > 0
 		}
-		if !busy {
-			return tx.Pipe(ctx, with.after...)
+		if len(asks) == 0 {
+			return nil
+		}
+		if err := answer(ctx, tx, e, now, asks); err != nil {
+			return err
 		}
 	}
 }
 
-// mayLoadMore reports whether rows beyond those wanted now may have to be locked:
-// a map among them may expand.
-func (g *graph) mayLoadMore() bool {
-	return len(g.maps) > 0 || slices.ContainsFunc(g.want, func(k dag.Key) bool { return k.Index < 0 })
+// question is a row about which a board wants to know more.
+type question struct {
+	*graph
+	seat *seat
+}
+
+type seat = dag.Seat[lifecycle.Task]
+
+// answer reads what the expressions of the rows refer to, in one round trip, and
+// tells the boards what they come to.
+func answer(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, asks []question) error {
+	scopes := make([]*scope, len(asks))
+	wants := make([]want, len(asks))
+	for i, a := range asks {
+		s := newScope(a.job, a.plan)
+		s.out, s.input, s.have = a.out, a.input, a.have
+		scopes[i], wants[i] = s, want{s, a.plan.ForEachRefs(a.seat.Node), 0}
+		if over := a.plan.Nodes[a.seat.Node].Over; over >= 0 {
+			wants[i] = want{s, []dag.Ref{{Node: over, Same: true}, {Node: over}}, dag.Unexpanded}
+		}
+	}
+	if err := loadScopes(ctx, tx, wants); err != nil {
+		return err
+	}
+	var overs []store.Key
+	for _, a := range asks {
+		if over := a.plan.Nodes[a.seat.Node].Over; over >= 0 {
+			overs = append(overs, store.Key{Job: a.job, Node: over, Index: dag.Unexpanded})
+		}
+	}
+	waiting := map[store.Key]bool{}
+	if len(overs) > 0 {
+		var rows []lifecycle.Task
+		if err := tx.Pipe(ctx, store.LockPending(overs, &rows)); err != nil {
+			return err
+		}
+		for _, t := range rows {
+			waiting[store.Key{Job: t.Job, Node: t.Node, Index: t.Index}] = true
+		}
+	}
+	for i, a := range asks {
+		a.input, a.have = scopes[i].input, true
+		if over := a.plan.Nodes[a.seat.Node].Over; over >= 0 {
+			switch {
+			case scopes[i].ended[dag.Key{Node: over, Index: dag.Unexpanded}] != 0:
+				a.board.Holds(a.seat, false)
+			case scopes[i].sizes[over] == 0 && !waiting[store.Key{Job: a.job, Node: over, Index: dag.Unexpanded}]:
+				a.board.Expand(a.seat, 0, nil)
+			default: // in a database that an earlier build has left so
+				a.broke(a.seat, "its elements are those of %q, and they have been parted; submit the job again", a.plan.Nodes[over].Name)
+			}
+			continue
+		}
+		items, err := a.plan.Elements(a.seat.Node, scopes[i].dag(nil, 0))
+		if err != nil {
+			a.broke(a.seat, "%s", err.Error())
+			continue
+		}
+		a.expand(e, now, a.seat, items)
+	}
+	return nil
+}
+
+// broke ends a row whose list cannot be told: the failure is the user's to mend.
+func (g *graph) broke(s *seat, format string, args ...any) {
+	g.fail[s.Key] = &drover.Failure{Class: drover.ClassExpand, Message: fmt.Sprintf(format, args...)}
+	g.board.Break(s)
 }
 
 // load locks the rows wanted that are not in hand, of all jobs in one go.
@@ -170,12 +192,12 @@ func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool, before,
 	for _, g := range graphs {
 		at[g.job] = g
 		for _, k := range g.want {
-			switch {
-			case fresh || g.whole[k.Node]:
-				continue
-			case k.Index == dag.Every:
+			if k.Index == dag.Every {
 				g.whole[k.Node] = true
-			case g.rows[k] != nil:
+			}
+		}
+		for _, k := range g.want {
+			if fresh || k.Index != dag.Every && (g.whole[k.Node] || g.board.At(k) != nil) {
 				continue
 			}
 			keys = append(keys, store.Key{Job: g.job, Node: k.Node, Index: k.Index})
@@ -191,164 +213,106 @@ func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool, before,
 		return err
 	}
 	for _, t := range rows {
-		if g := at[t.Job]; g.rows[keyOf(&t)] == nil {
-			g.rows[keyOf(&t)] = &prow{task: t, stored: true}
+		if g := at[t.Job]; g.board.At(keyOf(&t)) == nil {
+			g.board.Put(keyOf(&t), tallyOf(&t), t, true)
 		}
 	}
 	return nil
-}
-
-// apply changes the counters of rows in hand.
-func (g *graph) apply() {
-	change := func(k dag.Key, by int32) {
-		r := g.rows[k]
-		if r == nil || r.gone {
-			return // swept by a cancel, or replaced by elements that count by themselves
-		}
-		r.task.Unmet += by
-		r.changed = true
-		if r.task.Unmet == 0 && k.Index == dag.Unexpanded {
-			g.maps = append(g.maps, k)
-		}
-	}
-	for _, d := range g.minus {
-		if d.Key.Index != dag.Every {
-			change(d.Key, d.By)
-			continue
-		}
-		for k := range g.rows {
-			if k.Node == d.Key.Node {
-				change(k, d.By)
-			}
-		}
-	}
-	g.minus = nil
 }
 
 // expand replaces a map, and the maps element-wise over it, by their elements.
-func (g *graph) expand(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, k dag.Key, fresh bool) error {
-	r := g.rows[k]
-	items, failure, err := g.elements(ctx, tx, k.Node)
-	if err != nil {
-		return err
-	}
+func (g *graph) expand(e *Engine, now lifecycle.Instant, s *seat, items []json.RawMessage) {
 	n := len(items)
-	var exp dag.Expansion
-	if failure == nil {
-		exp = g.plan.Expand(k.Node, n)
-	}
-	grown := int(g.total+g.grown) + len(exp.Maps)*(n-1)
+	grown := int(g.total) + len(g.x) + len(g.plan.Family(s.Node))*(n-1)
 	switch {
-	case failure != nil:
 	case n > MaxMap:
-		failure = &drover.Failure{Class: drover.ClassExpand, Message: fmt.Sprintf("for_each gives %d elements; a map has at most %d", n, MaxMap)}
+		g.broke(s, "for_each gives %d elements; a map has at most %d", n, MaxMap)
+		return
 	case grown > MaxTasks:
-		failure = &drover.Failure{Class: drover.ClassExpand, Message: fmt.Sprintf("with %d elements the job would have %d tasks; at most %d", n, grown, MaxTasks)}
+		g.broke(s, "with %d elements the job would have %d tasks; at most %d", n, grown, MaxTasks)
+		return
 	}
-	if failure != nil {
-		r.gone = true
-		g.fail = append(g.fail, failedMap{r.task, failure})
-		return nil
-	}
-	// The maps element-wise over this one expand with it; their rows are needed first.
-	for _, m := range exp.Maps {
-		g.want = append(g.want, dag.Key{Node: m, Index: dag.Unexpanded})
-	}
-	if err := load(ctx, tx, []*graph{g}, fresh, nil, nil); err != nil {
-		return err
-	}
-	g.grew = true
-	for i, m := range exp.Maps {
-		old := g.rows[dag.Key{Node: m, Index: dag.Unexpanded}]
-		if old == nil || old.gone {
-			continue // swept, or it has expanded before
+	g.board.Expand(s, n, func(old *seat, index int32) lifecycle.Task {
+		t := old.Task
+		t.ID, t.Index = drover.TaskID(e.db.NewID()), index
+		t.Generation, t.Waits, t.Since = 1, lifecycle.Waits{}, now // an element is as old as the expansion
+		row := g.record(t, nil)
+		if old == s {
+			row.Input = items[index]
 		}
-		old.gone = true
-		if old.task.Generation > 1 {
-			g.again = append(g.again, old.task.ID)
-		}
-		g.grown += int32(n - 1)
-		g.split = append(g.split, splitMap{old.task.ID, m, n})
-		for idx := range n {
-			t := old.task
-			t.ID, t.Index = drover.TaskID(e.db.NewID()), int32(idx)
-			t.Generation, t.Waits, t.Since = 1, lifecycle.Waits{}, now // an element is as old as the expansion
-			row := g.record(t, nil)
-			if i == 0 {
-				row.Input = items[idx]
-			}
-			g.x = append(g.x, row)
-			g.add(t)
-		}
-	}
-	for _, j := range exp.Joins {
-		g.minus = append(g.minus, j)
-		g.want = append(g.want, j.Key)
-	}
-	return nil
-}
-
-// elements evaluates a map's for_each. A failure is the user's to mend.
-func (g *graph) elements(ctx context.Context, tx store.Tx, node int32) ([]json.RawMessage, *drover.Failure, error) {
-	if over := g.plan.Nodes[node].Over; over >= 0 { // in a database that an earlier build has left so
-		return nil, &drover.Failure{Class: drover.ClassExpand, Message: fmt.Sprintf("its elements are those of %q, which has expanded without it; submit the job again", g.plan.Nodes[over].Name)}, nil
-	}
-	s := newScope(g.job, g.plan)
-	s.out, s.input, s.have = g.out, g.input, g.have
-	if err := loadScopes(ctx, tx, []want{{s, g.plan.ForEachRefs(node), 0}}); err != nil {
-		return nil, nil, err
-	}
-	g.input, g.have = s.input, true
-	items, err := g.plan.Elements(node, s.dag(nil, 0))
-	if err != nil {
-		return nil, &drover.Failure{Class: drover.ClassExpand, Message: err.Error()}, nil
-	}
-	return items, nil, nil
+		g.x = append(g.x, row)
+		return t
+	})
 }
 
 // collect adds what must be written to x. live is the job's row, locked.
 func (g *graph) collect(x *changes, live *store.JobLive) {
 	hold := lifecycle.Hold{Paused: live.Paused}
-	keys := make([]dag.Key, 0, len(g.rows))
-	for k := range g.rows {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b dag.Key) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index)) })
-	for _, k := range keys {
-		r := g.rows[k]
-		switch {
-		case r.gone:
-			if r.stored {
-				x.met = append(x.met, r.task)
+	grew := int32(0)
+	var split []*seat
+	for _, s := range slices.SortedFunc(g.board.Seats, func(a, b *seat) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index)) }) {
+		t := s.Task
+		if s.Fate != dag.Waits && s.Stored {
+			x.met = append(x.met, t)
+		}
+		switch s.Fate {
+		case dag.Waits:
+			if !s.Changed {
+				continue
 			}
-		case !r.changed:
-		case r.task.Unmet == 0:
-			if r.stored {
-				x.met = append(x.met, r.task)
+			t.Unmet, t.ParentsFailed, t.ParentsSkipped = s.Unmet, s.Failed, s.Skipped
+			told := t.ParentsFailed != s.Task.ParentsFailed || t.ParentsSkipped != s.Task.ParentsSkipped
+			if g.plan != nil && g.plan.Nodes[s.Node].When.CountsSuccess() {
+				t.ParentsSucceeded, told = s.Succeeded, true
 			}
-			t := lifecycle.Met(r.task, hold, x.now)
+			switch {
+			case !s.Stored:
+				x.place(t)
+			case told:
+				x.told = append(x.told, t)
+			default:
+				x.unmet = append(x.unmet, t)
+			}
+		case dag.Runs:
+			t = lifecycle.Met(t, hold, x.now)
 			x.place(t)
 			x.watch(t, g.terms(t.Node).closes)
-		case r.stored:
-			x.unmet = append(x.unmet, r.task)
-		default:
-			x.place(r.task)
+		case dag.IsSkipped, dag.IsBlocked, dag.IsBroken:
+			g.end(x, live, s)
+		case dag.HasExpanded: // its elements stand for it
+			split = append(split, s)
+			grew += int32(s.Size - 1)
 		}
 	}
 	x.tasks = append(x.tasks, g.x...)
-	x.expanded = append(x.expanded, g.again...)
-	live.Total += g.grown
-	live.Open += g.grown
-	if g.grew {
+	live.Total += grew
+	live.Open += grew
+	if len(split) > 0 {
 		live.Graph++
 		x.touched[g.job] = true
 	}
-	for _, m := range g.split {
-		x.event(live, drover.TaskExpanded, m.task, expandedData(g.plan.Nodes[m.node].Name, m.count))
+	for _, s := range split {
+		if s.Task.Generation > 1 {
+			x.expanded = append(x.expanded, s.Task.ID)
+		}
+		x.event(live, drover.TaskExpanded, s.Task.ID, expandedData(g.plan.Nodes[s.Node].Name, s.Size))
 	}
-	for _, f := range g.fail {
-		how := ending{failure: f.failure}
-		how.at(g.plan, f.task.Node, "")
-		x.end(live, g.plan.Tenant, lifecycle.NotExpanded(f.task, x.now), how)
+}
+
+// end ends a row that does not run.
+func (g *graph) end(x *changes, live *store.JobLive, s *seat) {
+	how := ending{failure: g.fail[s.Key]}
+	how.at(g.plan, s.Node, "")
+	var t lifecycle.Task
+	switch s.Fate {
+	case dag.IsBroken:
+		t = lifecycle.NotExpanded(s.Task, x.now)
+	case dag.IsBlocked:
+		t = lifecycle.Blocked(s.Task, x.now)
+		how.reason = "a task above it failed (when: " + g.plan.Nodes[s.Node].When.String() + ")"
+	default:
+		t = lifecycle.Skipped(s.Task, x.now)
+		how.reason = "when: " + g.plan.Nodes[s.Node].When.String()
 	}
+	x.end(live, g.plan.Tenant, t, how)
 }

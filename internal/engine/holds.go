@@ -20,12 +20,17 @@ const sweepRows = 5000
 // ends when the worker acknowledges, or by force after the grace. It needs no
 // live worker. Cancelling a job that is being cancelled changes nothing.
 func (e *Engine) Cancel(ctx context.Context, c Caller, id drover.JobID, r Request) (drover.Job, error) {
-	return e.hold(ctx, c, id, r, "cancel", func(_ context.Context, _ store.Tx, x *changes, j *store.JobLive) error {
+	return e.hold(ctx, c, id, r, "cancel", func(ctx context.Context, tx store.Tx, x *changes, j *store.JobLive) error {
 		if j.Cancelling == store.CauseUser {
 			return nil
 		}
-		if j.Cancelling != 0 {
+		if j.Cancelling != 0 && j.Cancelling != store.CauseFinish {
 			return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping already: %s", id, causeText(j.Cancelling))
+		}
+		if j.Cancelling == store.CauseFinish {
+			if err := tx.Pipe(ctx, store.DeleteHold(id, store.HoldCancel)); err != nil {
+				return err
+			}
 		}
 		x.cancel(j, store.CauseUser, c.Actor, r.Reason)
 		x.event(j, drover.JobCancelRequested, drover.TaskID{}, actionData(c, r))
@@ -35,7 +40,7 @@ func (e *Engine) Cancel(ctx context.Context, c Caller, id drover.JobID, r Reques
 
 func causeText(cause store.Cause) string {
 	switch cause {
-	case store.CauseFailFast:
+	case store.CauseFailFast, store.CauseFinish:
 		return "one of its tasks failed"
 	case store.CauseExpired:
 		return "its expires_at passed"
@@ -252,7 +257,7 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 	id := h.Job
 	var rows []lifecycle.Task
 	var list []store.Stmt
-	if x.now > h.At.Add(e.opts.CancelGrace) {
+	if x.now > h.At.Add(e.opts.CancelGrace) && h.Cause != store.CauseFinish {
 		list = append(list, store.TakeJobRunning(id, sweepRows, &rows))
 	}
 	heads := map[drover.JobID]store.JobHead{}

@@ -244,8 +244,13 @@ func (e *Engine) ExpireOnce(ctx context.Context) (int, error) {
 				return nil // it has ended and has been deleted
 			}
 			j, _, err := e.ownRow(ctx, tx, x, jobs[0], h.Tenant)
-			if err != nil || j == nil || j.Cancelling != 0 {
+			if err != nil || j == nil || j.Cancelling != 0 && j.Cancelling != store.CauseFinish {
 				return err
+			}
+			if j.Cancelling == store.CauseFinish {
+				if err := tx.Pipe(ctx, store.DeleteHold(j.Job, store.HoldCancel)); err != nil {
+					return err
+				}
 			}
 			x.cancel(j, store.CauseExpired, "", "expires_at passed")
 			return x.save(ctx, tx)

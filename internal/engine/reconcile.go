@@ -136,7 +136,7 @@ func (e *Engine) compare(ctx context.Context, tx store.Tx, id drover.JobID, take
 		if k.plan, err = e.plan(ctx, tx, k.row.Pipeline); err != nil {
 			return nil, reconcile.Mend{}, err
 		}
-		j.Children = k.plan.Children
+		j.Plan = k.plan.Plan
 	}
 	if l := k.Live; l != nil {
 		j.Live = &reconcile.Counts{Total: l.Total, Open: l.Open, Succeeded: l.Succeeded, Failed: l.Failed, Cancelled: l.Cancelled, Skipped: l.Skipped}
@@ -266,10 +266,11 @@ func (e *Engine) mend(ctx context.Context, tx store.Tx, x *changes, k *kept, m r
 		x.holds = append(x.holds, store.Hold{Job: j.Job, Kind: store.HoldCancel, Cause: j.Cancelling, At: x.now, Reason: "reconciled"})
 		x.sweep = append(x.sweep, j.Job)
 	} else if j.Failed > 0 && j.Open > 0 && k.plan != nil {
-		x.failed[j.Job] = "of an earlier time"
 		for _, t := range k.Finals {
-			if t.Status == drover.Failed || t.Status == drover.DeadLetter {
-				x.failed[j.Job] = k.plan.Nodes[t.Node].Name
+			if how := (ending{}); t.Status == drover.Failed || t.Status == drover.DeadLetter {
+				if how.at(k.plan, t.Node, ""); !how.goesOn {
+					x.failed[j.Job] = failing{how.name, store.CauseFailFast}
+				}
 			}
 		}
 	}

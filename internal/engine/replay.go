@@ -246,7 +246,14 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 			uncount(j, t.Status)
 			j.Open++
 			t.Lane = lanes[t.ID]
-			g.add(lifecycle.Replayed(t, b.unmet[t.ID], x.now))
+			again := lifecycle.Replayed(t, 0, x.now)
+			if tally, ok := b.tallies[keyOf(&t)]; ok {
+				again.Unmet, again.ParentsSucceeded, again.ParentsFailed, again.ParentsSkipped = tally.Unmet, tally.Succeeded, tally.Failed, tally.Skipped
+			}
+			g.add(again)
+			if plans[id] != nil {
+				g.reopened(keyOf(&t), dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked))
+			}
 		}
 		graphs = append(graphs, g)
 	}
@@ -421,11 +428,10 @@ func (e *Engine) inputsOf(ctx context.Context, tx store.Tx, of []store.Claimed) 
 	return out, bad, nil
 }
 
-// returning are the tasks of a job that come back, and how many parents each
-// waits for.
+// returning are the tasks of a job that come back, and how their parents stand.
 type returning struct {
-	tasks []lifecycle.Task
-	unmet map[drover.TaskID]int32
+	tasks   []lifecycle.Task
+	tallies map[dag.Key]dag.Tally
 }
 
 // bringBack decides what of a job comes back with the items, and refuses those
@@ -435,11 +441,6 @@ func bringBack(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, items []*
 	for _, i := range items {
 		if i.refused != nil || i.later {
 			continue
-		}
-		if plan != nil && i.target.Status == drover.Succeeded {
-			if i.refused = childrenEnded(plan, tasks, i.target); i.refused != nil {
-				continue
-			}
 		}
 		rest = append(rest, i)
 	}
@@ -451,13 +452,14 @@ func bringBack(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, items []*
 		for k, i := range items {
 			targets[k] = i.target
 		}
-		b := &returning{tasks: together(plan, tasks, targets)}
-		if plan != nil && failed {
-			b.tasks = revived(plan, tasks, b.tasks)
+		targets = together(plan, tasks, targets)
+		b := &returning{tasks: targets}
+		if plan != nil {
+			b.tasks = revived(plan, tasks, b.tasks, failed)
 		}
 		slices.SortFunc(b.tasks, func(x, y lifecycle.Task) int { return compareIDs(x.ID, y.ID) })
 		var refused *drover.Error
-		b.unmet, refused = unmetOf(plan, tasks, b.tasks)
+		b.tallies, refused = recounted(plan, tasks, b.tasks, targets)
 		return b, refused
 	}
 	b, refused := try(rest)
@@ -558,7 +560,7 @@ func together(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, targets []
 		if plan == nil || target.Index != dag.Unexpanded || plan.Nodes[target.Node].Over >= 0 {
 			continue
 		}
-		family := plan.Expand(target.Node, 1).Maps
+		family := plan.Family(target.Node)
 		for _, id := range inOrder(tasks) {
 			if t := tasks[id]; !again[t.ID] && t.Status.Final() && t.Index == dag.Unexpanded && slices.Contains(family, t.Node) {
 				again[t.ID] = true
@@ -569,19 +571,23 @@ func together(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, targets []
 	return back
 }
 
-// revived returns the tasks that come back and those that a failure cut off, but
-// for those that stand below a failed task which is not replayed, and maps over
-// which such a one goes. In a job that was reopened before, those are cut off
-// still that stood below another failed task until now.
-func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []lifecycle.Task) []lifecycle.Task {
-	again := map[drover.TaskID]bool{}
+// revived returns the tasks that come back and those that were skipped or cut off
+// because of them: below them, or, when the job has failed, anywhere. It
+// leaves out what another failed task keeps from running that is not replayed, and
+// maps over which such a one goes. In a job that was reopened before, those are cut
+// off still that stood below another failed task until now.
+func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []lifecycle.Task, failed bool) []lifecycle.Task {
+	again, below := map[drover.TaskID]bool{}, map[int32]bool{}
 	for _, t := range back {
 		again[t.ID] = true
+		for _, d := range plan.Descendants(t.Node) {
+			below[d] = true
+		}
 	}
 	blocked := map[int32]bool{}
 	for _, t := range tasks {
 		if !again[t.ID] && (t.Status == drover.Failed || t.Status == drover.DeadLetter) {
-			for _, d := range plan.Descendants(t.Node) {
+			for _, d := range plan.Blocked(t.Node) {
 				blocked[d] = true
 			}
 		}
@@ -592,16 +598,17 @@ func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []life
 			if t.Index != dag.Unexpanded || plan.Nodes[t.Node].Over >= 0 || blocked[t.Node] {
 				continue
 			}
-			if slices.ContainsFunc(plan.Expand(t.Node, 1).Maps, func(m int32) bool { return blocked[m] }) {
+			if slices.ContainsFunc(plan.Family(t.Node), func(m int32) bool { return blocked[m] }) {
 				blocked[t.Node] = true
-				for _, d := range plan.Descendants(t.Node) {
+				for _, d := range plan.Blocked(t.Node) {
 					blocked[d] = true
 				}
 			}
 		}
 	}
 	for _, id := range inOrder(tasks) {
-		if t := tasks[id]; !again[id] && (t.Status == drover.Skipped || t.Status == drover.Cancelled) && !blocked[t.Node] {
+		t := tasks[id]
+		if !again[id] && !blocked[t.Node] && (t.Status == drover.Skipped && (failed || below[t.Node]) || t.Status == drover.Cancelled && failed) {
 			back = append(back, t)
 		}
 	}
@@ -614,57 +621,55 @@ func inOrder(tasks map[drover.TaskID]lifecycle.Task) []drover.TaskID {
 	return slices.SortedFunc(maps.Keys(tasks), compareIDs)
 }
 
-// childrenEnded refuses the replay of a task that succeeded while a task that
-// counted its success still waits: it would be counted twice.
-func childrenEnded(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, target lifecycle.Task) *drover.Error {
-	for _, k := range plan.Children(keyOf(&target)) {
-		for _, id := range inOrder(tasks) {
-			t := tasks[id]
-			if t.Status == drover.Pending && t.Node == k.Node && (k.Index == dag.Every || k.Index == t.Index) {
-				return drover.Errorf(drover.CodeInvalidTransition, "task %q still waits and has counted the success of task %s; replay when it has ended", plan.Nodes[t.Node].Name, target.ID)
-			}
-		}
-	}
-	return nil
-}
-
-// unmetOf counts the parents each task that comes back waits for: those that
-// have not succeeded, or come back themselves. It refuses when one of those has
-// ended and does not come back: the task would wait for ever.
-func unmetOf(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []lifecycle.Task) (map[drover.TaskID]int32, *drover.Error) {
-	unmet := map[drover.TaskID]int32{}
+// recounted tells how the parents of the tasks that come back stand. It refuses when
+// a target would not run: a parent of it has failed, say, and does not come back.
+func recounted(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back, targets []lifecycle.Task) (map[dag.Key]dag.Tally, *drover.Error) {
 	if plan == nil {
-		return unmet, nil
+		return nil, nil
 	}
 	again := map[drover.TaskID]bool{}
-	byKey := map[dag.Key]drover.TaskID{}
-	byNode := map[int32][]drover.TaskID{}
 	for _, t := range back {
 		again[t.ID] = true
-		byKey[keyOf(&t)] = t.ID
-		byNode[t.Node] = append(byNode[t.Node], t.ID)
 	}
+	past := make([]dag.Past, 0, len(tasks))
 	for _, id := range inOrder(tasks) {
 		t := tasks[id]
-		if t.Status == drover.Succeeded && !again[t.ID] {
+		p := dag.Past{Key: keyOf(&t), Live: again[id] || !t.Status.Final()}
+		if !p.Live {
+			p.As = dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked)
+		}
+		past = append(past, p)
+	}
+	tallies := plan.Recount(append(past, emptyMaps(plan, past)...))
+	for _, t := range targets {
+		v := plan.Nodes[t.Node].When.Verdict(tallies[keyOf(&t)])
+		if v != dag.Skip && v != dag.Block {
 			continue
 		}
-		for _, k := range plan.Children(keyOf(&t)) {
-			below := byNode[k.Node]
-			if k.Index != dag.Every {
-				below = nil
-				if id, ok := byKey[k]; ok {
-					below = []drover.TaskID{id}
-				}
+		for _, id := range inOrder(tasks) {
+			p := tasks[id]
+			if again[id] || !p.Status.Final() || p.Status == drover.Succeeded || !slices.Contains(plan.Nodes[t.Node].Parents, p.Node) {
+				continue
 			}
-			if len(below) > 0 && t.Status.Final() && !again[t.ID] {
-				return nil, drover.Errorf(drover.CodeInvalidTransition, "task %q waits for task %q, which is %s; replay %s first",
-					plan.Nodes[k.Node].Name, plan.Nodes[t.Node].Name, t.Status, t.ID)
-			}
-			for _, id := range below {
-				unmet[id]++
-			}
+			return nil, drover.Errorf(drover.CodeInvalidTransition, "task %q waits for task %q, which is %s; replay %s first",
+				plan.Nodes[t.Node].Name, plan.Nodes[p.Node].Name, p.Status, p.ID)
+		}
+		return nil, drover.Errorf(drover.CodeInvalidTransition, "task %q would be skipped again: when: %s", plan.Nodes[t.Node].Name, plan.Nodes[t.Node].When)
+	}
+	return tallies, nil
+}
+
+// emptyMaps are the maps that have expanded into nothing: of them no row is left.
+func emptyMaps(plan *compiled, past []dag.Past) []dag.Past {
+	there := make([]bool, len(plan.Nodes))
+	for _, p := range past {
+		there[p.Node] = true
+	}
+	var out []dag.Past
+	for i, ok := range there {
+		if !ok && plan.Nodes[i].Mapped {
+			out = append(out, dag.Past{Key: dag.Key{Node: int32(i), Index: dag.Unexpanded}})
 		}
 	}
-	return unmet, nil
+	return out
 }

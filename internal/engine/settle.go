@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -41,6 +42,7 @@ type report struct {
 	task   lifecycle.Task    // the running row, once taken
 	closed bool              // its schedule_to_close has passed
 	closes lifecycle.Instant // schedule_to_close, once read; 0 is none
+	jitter float64           // of the delay before the next attempt
 	stop   store.Stop        // how far the cancel of its job has come
 }
 
@@ -319,12 +321,35 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		plans[id] = p
 	}
 	checkOutputs(plans, reports)
+	ons := make([]terms, len(reports))
+	for i, r := range reports {
+		if p := plans[r.task.Job]; p != nil {
+			ons[i] = p.terms(r.task.Node)
+		}
+		switch r.Status {
+		case drover.OutcomeFailed, outcomeLost, outcomeCut:
+			r.jitter = e.opts.Jitter()
+		}
+	}
+	if err := readCloses(ctx, tx, reports, ons); err != nil {
+		return err
+	}
 	advancing := map[drover.JobID]*graph{}
 	var list []*graph
-	for _, r := range reports {
+	for i, r := range reports {
 		p := plans[r.task.Job]
-		if r.Status != drover.OutcomeSucceeded || p == nil {
+		if p == nil {
 			continue
+		}
+		as := dag.Succeeded
+		if r.Status != drover.OutcomeSucceeded {
+			// Unless the job is being stopped, which is known once its row is locked:
+			// what hangs on this is then left to the sweeps.
+			after, _ := r.next(ons[i], lifecycle.Hold{}, x.now)
+			if !after.Status.Final() || p.Stops(r.task.Node) {
+				continue
+			}
+			as = dag.Failed
 		}
 		g := advancing[r.task.Job]
 		if g == nil {
@@ -333,7 +358,7 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 			advancing[r.task.Job] = g
 			list = append(list, g)
 		}
-		g.succeeded(keyOf(&r.task), r.Output)
+		g.ended(keyOf(&r.task), as, r.Output)
 	}
 	// The versions of the graphs are read before the children, the jobs' rows are
 	// locked after them: in one trip, where no map can make it necessary to lock more.
@@ -360,11 +385,8 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 	if err := readStops(ctx, tx, x, reports); err != nil {
 		return err
 	}
-	ons := make([]terms, len(reports))
 	for i, r := range reports {
-		if p := plans[r.task.Job]; p != nil {
-			ons[i] = p.terms(r.task.Node)
-		} else {
+		if plans[r.task.Job] == nil {
 			ons[i] = termsOf(policies[r.task.ID])
 		}
 	}
@@ -378,7 +400,7 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		}
 	}
 	for _, g := range list {
-		if j := x.loaded[g.job]; j.Cancelling == 0 && x.failed[g.job] == "" {
+		if j := x.loaded[g.job]; j.Cancelling == 0 && x.failed[g.job].task == "" {
 			g.collect(x, j)
 		}
 	}
@@ -424,6 +446,30 @@ func readStops(ctx context.Context, tx store.Tx, x *changes, reports []*report) 
 	return nil
 }
 
+// next is what becomes of the task of a report, unless its job is being stopped.
+// closed says that it ends because its schedule_to_close would pass before it runs
+// again.
+func (r *report) next(on terms, hold lifecycle.Hold, now lifecycle.Instant) (after lifecycle.Task, closed bool) {
+	t := r.task
+	switch {
+	case r.Status == drover.OutcomeSucceeded:
+		after = lifecycle.Succeeded(t, now)
+	case r.Status == drover.OutcomeFailed:
+		after = lifecycle.Failed(t, lifecycle.Fault{Class: r.Error.Class, Type: r.Error.Type, After: r.RetryAfter.Std()}, on.retry, r.jitter, now)
+	case r.closed:
+		after = lifecycle.Closed(t, now)
+	case r.Status == outcomeCut:
+		after = lifecycle.CutOff(t, r.Error.Type, on.retry, r.jitter, now)
+	case r.Status == drover.OutcomeSnoozed:
+		after = lifecycle.Snoozed(t, r.RetryAfter.Std(), now)
+	case r.Status == outcomeLost:
+		after = lifecycle.LeaseLost(t, hold, on.retry, r.jitter, now)
+	default:
+		after = lifecycle.Released(t, hold, now)
+	}
+	return lifecycle.Bounded(t, after, r.closes, now)
+}
+
 func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *report, plan *compiled, on terms) error {
 	t := r.task
 	lane, err := e.laneOf(ctx, tx, t.Lane)
@@ -437,12 +483,12 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 	how := ending{was: &r.task, outcome: r.Status, failure: r.Error, stop: r.stop}
 	how.at(plan, t.Node, lane.Kind)
 	hold := lifecycle.Hold{Paused: j != nil && j.Paused}
-	cancelling := j != nil && j.Cancelling != 0
-	var after lifecycle.Task
+	cancelling := j != nil && j.Cancelling != 0 && j.Cancelling != store.CauseFinish
+	after, closed := r.next(on, hold, x.now)
 	event := drover.EventType("")
 	switch {
 	case r.Status == drover.OutcomeSucceeded:
-		after, how.output = lifecycle.Succeeded(t, x.now), r.Output
+		how.output = r.Output
 		for _, a := range r.Artifacts {
 			p := store.Publish{Artifact: a, Task: t.ID, Version: t.LeaseVersion}
 			if plan != nil {
@@ -451,31 +497,29 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 			x.publish = append(x.publish, p)
 		}
 	case cancelling:
+		closed = false
 		after = ended(&how, t, j.Cancelling, r.Status == outcomeLost || r.Status == outcomeCut, x.now)
 	case r.Status == drover.OutcomeFailed:
-		after = lifecycle.Failed(t, lifecycle.Fault{Class: r.Error.Class, Type: r.Error.Type, After: r.RetryAfter.Std()}, on.retry, e.opts.Jitter(), x.now)
 		how.failure = clamped(r.Error, r.RetryAfter.Std())
 		event = drover.TaskRetryScheduled
 	case r.closed:
-		after = lifecycle.Closed(t, x.now)
 		if how.failure, err = e.outOfTime(ctx, tx, &t, on, nil); err != nil {
 			return err
 		}
 	case r.Status == outcomeCut:
-		after, event = lifecycle.CutOff(t, r.Error.Type, on.retry, e.opts.Jitter(), x.now), drover.TaskRetryScheduled
+		event = drover.TaskRetryScheduled
 	case r.Status == drover.OutcomeSnoozed:
-		after, event = lifecycle.Snoozed(t, r.RetryAfter.Std(), x.now), drover.TaskSnoozed
+		event = drover.TaskSnoozed
 		if r.RetryAfter.Std() > lifecycle.MaxDelay {
 			how.failure = clamped(&drover.Failure{Class: drover.ClassSnoozed, Message: "snoozed"}, r.RetryAfter.Std())
 		}
 	case r.Status == outcomeLost:
-		after, event = lifecycle.LeaseLost(t, hold, on.retry, e.opts.Jitter(), x.now), drover.TaskLeaseExpired
+		event = drover.TaskLeaseExpired
 		how.failure = &drover.Failure{Class: drover.ClassLeaseLost, Message: fmt.Sprintf("the worker's lease ran out %d times; its attempts ended without a word", after.Losses)}
 	default: // released, or a cancellation acknowledged that nobody asked for
-		after, event = lifecycle.Released(t, hold, x.now), drover.TaskReleased
+		event = drover.TaskReleased
 	}
-	if end, closed := lifecycle.Bounded(t, after, r.closes, x.now); closed {
-		after = end
+	if closed {
 		if how.failure, err = e.outOfTime(ctx, tx, &t, on, how.failure); err != nil {
 			return err
 		}
@@ -487,6 +531,9 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 		}
 	} else {
 		x.between(j, after, event, how)
+		if j != nil && j.Cancelling == store.CauseFinish {
+			x.sweep = append(x.sweep, j.Job) // it runs no more, and does not start again
+		}
 	}
 	if r.answer != nil {
 		r.answer.Status = after.Status
@@ -514,6 +561,9 @@ func ended(how *ending, t lifecycle.Task, cause store.Cause, forced bool, now li
 		}
 		how.failure = &drover.Failure{Class: drover.ClassExpired, Message: "the job's expires_at passed before the task ended"}
 		return lifecycle.Expired(t, now)
+	case cause == store.CauseFinish:
+		how.reason = "finish_running"
+		return lifecycle.Blocked(t, now)
 	case cause == store.CauseFailFast && t.Status != drover.Running:
 		how.reason = "fail_fast"
 		return lifecycle.Skipped(t, now)

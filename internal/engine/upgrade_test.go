@@ -48,7 +48,9 @@ func TestDumpOfThisVersion(t *testing.T) {
 		d := filled{}
 		for _, m := range store.Known(driver.SQLite) {
 			for _, c := range createTable.FindAllStringSubmatch(m.SQL, -1) {
-				d[c[1]] = w.rows(c[1])
+				if !strings.Contains(m.SQL, "ALTER TABLE "+c[1]+" RENAME") {
+					d[c[1]] = w.rows(c[1])
+				}
 			}
 		}
 		b, err := json.MarshalIndent(d, "", " ")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -82,7 +83,7 @@ func (e *Engine) watchClaims(ctx context.Context, tx store.Tx, got []store.Claim
 func readCloses(ctx context.Context, tx store.Tx, reports []*report, ons []terms) error {
 	var ids []drover.TaskID
 	for i, r := range reports {
-		if ons[i].closes > 0 && r.Status != drover.OutcomeSucceeded {
+		if ons[i].closes > 0 && r.Status != drover.OutcomeSucceeded && r.closes == 0 {
 			ids = append(ids, r.task.ID)
 		}
 	}
@@ -231,11 +232,15 @@ func (e *Engine) watchWaiting(ctx context.Context, tx store.Tx, x *changes, due 
 	slices.SortFunc(over, func(a, b store.Watch) int {
 		return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
 	})
+	below, err := e.below(ctx, tx, over)
+	if err != nil {
+		return 0, err
+	}
 	var taken []lifecycle.Task
 	if err := tx.Pipe(ctx, store.TakeWatchedWaiting(over, &taken)...); err != nil {
 		return 0, err
 	}
-	if err := e.closeTasks(ctx, tx, x, taken); err != nil {
+	if err := e.closeTasks(ctx, tx, x, taken, below); err != nil {
 		return 0, err
 	}
 	gone := map[drover.TaskID]bool{}
@@ -265,8 +270,53 @@ func (e *Engine) watchWaiting(ctx context.Context, tx store.Tx, x *changes, due 
 	return len(taken), tx.Pipe(ctx, list...)
 }
 
+// advance is the graph of a job as it was when its rows were locked.
+type advance struct {
+	*graph
+	version int32
+}
+
+// below locks what waits below tasks that may end, of jobs that go on after that:
+// before the tasks themselves, as the order of locks has it.
+func (e *Engine) below(ctx context.Context, tx store.Tx, over []store.Watch) (map[drover.JobID]advance, error) {
+	var jobs []drover.JobID
+	for _, w := range over {
+		jobs = append(jobs, w.Job)
+	}
+	jobs = uniqueSorted(jobs)
+	heads, versions := map[drover.JobID]store.JobHead{}, map[drover.JobID]int32{}
+	if err := tx.Pipe(ctx, store.ReadJobHeads(jobs, heads), store.ReadGraphs(jobs, versions)); err != nil {
+		return nil, err
+	}
+	out := map[drover.JobID]advance{}
+	var list []*graph
+	for _, w := range over {
+		h := heads[w.Job]
+		if h.Pipeline == 0 {
+			continue
+		}
+		plan, err := e.plan(ctx, tx, h.Pipeline)
+		if err != nil {
+			return nil, err
+		}
+		if plan.Stops(w.Node) {
+			continue
+		}
+		a, ok := out[w.Job]
+		if !ok {
+			a = advance{newGraph(plan, w.Job, 0), versions[w.Job]}
+			a.trace = h.Trace
+			out[w.Job] = a
+			list = append(list, a.graph)
+		}
+		a.reach.Of(dag.Key{Node: w.Node, Index: w.Index}, dag.Failed, func(k dag.Key) { a.want = append(a.want, k) })
+	}
+	return out, load(ctx, tx, list, false, nil, nil)
+}
+
 // closeTasks ends tasks that were taken from where they waited: their time is up.
-func (e *Engine) closeTasks(ctx context.Context, tx store.Tx, x *changes, taken []lifecycle.Task) error {
+// below is what waits below them.
+func (e *Engine) closeTasks(ctx context.Context, tx store.Tx, x *changes, taken []lifecycle.Task, below map[drover.JobID]advance) error {
 	if len(taken) == 0 {
 		return nil
 	}
@@ -283,8 +333,27 @@ func (e *Engine) closeTasks(ctx context.Context, tx store.Tx, x *changes, taken 
 	if err := tx.Pipe(ctx, store.ReadJobHeads(uniqueSorted(all), heads), store.ReadPolicies(ids, policies), store.TaskLanes(taken, lanes)); err != nil {
 		return err
 	}
+	var list []*graph
+	for _, id := range uniqueSorted(own) {
+		if a, ok := below[id]; ok {
+			list = append(list, a.graph)
+		}
+	}
+	for _, t := range taken {
+		if a, ok := below[t.Job]; ok && !a.plan.Stops(t.Node) {
+			a.ended(keyOf(&t), dag.Failed, nil)
+		}
+	}
+	if err := resolve(ctx, tx, e, x.now, list, false, around{}); err != nil {
+		return err
+	}
 	if err := e.lockJobs(ctx, tx, x, uniqueSorted(own)); err != nil {
 		return err
+	}
+	for _, g := range list {
+		if j := x.loaded[g.job]; j == nil || j.Graph != below[g.job].version {
+			return store.ErrRetry // its row was being made or removed, or the graph grew or was held meanwhile
+		}
 	}
 	for _, t := range taken {
 		var j *store.JobLive
@@ -320,6 +389,11 @@ func (e *Engine) closeTasks(ctx context.Context, tx store.Tx, x *changes, taken 
 		}
 		x.end(j, heads[t.Job].Tenant, after, how)
 		x.unwatch = append(x.unwatch, t.ID)
+	}
+	for _, g := range list {
+		if j := x.loaded[g.job]; j.Cancelling == 0 && x.failed[g.job].task == "" {
+			g.collect(x, j)
+		}
 	}
 	return x.save(ctx, tx)
 }

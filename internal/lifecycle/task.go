@@ -51,6 +51,10 @@ type Task struct {
 	// and forced end, and never falls.
 	LeaseVersion int32
 	Unmet        int32 // parents a PENDING task waits for
+	// How those of its parents that have ended count, where its rule asks.
+	ParentsSucceeded, ParentsFailed, ParentsSkipped int32
+	// How a final task came to its end.
+	How How
 	// Events counts the job's events while the task's row stands for the whole
 	// job; 0 or less when the job has a row of its own.
 	Events    int32
@@ -63,6 +67,16 @@ type Task struct {
 	Acquire   int64 // the session's acquire that took it
 	Waits     Waits // time spent so far by reason, up to Since
 }
+
+// How is how a task came to its end where its status does not tell; it is stored,
+// never renumber.
+type How int16
+
+// The ways.
+const (
+	HowPlain   How = 0
+	HowBlocked How = 1 // SKIPPED because of a failure above it: those below count it as failed
+)
 
 // Solo reports whether the task's row stands for its whole job.
 func (t *Task) Solo() bool { return t.Events > 0 }

@@ -18,7 +18,7 @@ type Hold struct {
 // Met returns t after its last parent ended well. A due time in the future
 // leaves it PENDING until then; a paused job's task becomes READY and is held.
 func Met(t Task, h Hold, now Instant) Task {
-	t.Unmet = 0
+	t.Unmet, t.ParentsSucceeded, t.ParentsFailed, t.ParentsSkipped = 0, 0, 0, 0
 	if t.Status == drover.Pending && t.DueAt > now {
 		t = t.moved(drover.Pending, now) // closes the wait for dependencies
 		return t
@@ -207,6 +207,13 @@ func Cancelled(t Task, forced bool, now Instant) Task {
 	return must(EventCancel, t, drover.Cancelled, now)
 }
 
+// Blocked returns t ended before it ran because of a failure above it.
+func Blocked(t Task, now Instant) Task {
+	t = must(EventSkip, t, drover.Skipped, now)
+	t.How = HowBlocked
+	return t
+}
+
 // Skipped returns t ended by policy before it ran.
 func Skipped(t Task, now Instant) Task { return must(EventSkip, t, drover.Skipped, now) }
 
@@ -218,7 +225,8 @@ func Expired(t Task, now Instant) Task {
 	return must(EventExpire, t, drover.Failed, now)
 }
 
-// NotExpanded returns a map that could not expand.
+// NotExpanded returns a map that could not expand, or a task whose condition
+// cannot be told.
 func NotExpanded(t Task, now Instant) Task { return must(EventNoExpand, t, drover.Failed, now) }
 
 // Replayed returns a final task at the start of a new generation: PENDING, with

@@ -86,9 +86,8 @@ type Counts struct{ Total, Open, Succeeded, Failed, Cancelled, Skipped int32 }
 // Job is everything on record about a job.
 type Job struct {
 	Tasks []Task
-	// Children are the rows that wait for a row, as dag.Plan has it; nil for a job
-	// of one task.
-	Children func(dag.Key) []dag.Key
+	// Plan is nil for a job of one task.
+	Plan *dag.Plan
 	// Live is its row in job_live; nil when it has none.
 	Live *Counts
 	// Ended says that a run of it has ended, and that it has not been reopened
@@ -156,7 +155,7 @@ func Check(j Job) (m Mend) {
 			live[i] = &Row{Task: r}
 		}
 	}
-	unmet := j.unmet(live)
+	tallies := j.tallies(live)
 	for i := range j.Tasks {
 		t, r := &j.Tasks[i], live[i]
 		if r == nil {
@@ -172,13 +171,21 @@ func Check(j Job) (m Mend) {
 		case row.Status == drover.Running:
 			continue
 		case row.Status == drover.Pending && !r.Delayed:
-			n := unmet[dag.Key{Node: row.Node, Index: row.Index}]
-			if n != row.Unmet && len(t.Rows) > 0 {
-				say(Miscounted, t, "it waits for %d parents and counts %d", n, row.Unmet)
-			} else if n == 0 && len(t.Rows) > 0 {
+			k := dag.Key{Node: row.Node, Index: row.Index}
+			n, has := tallies[k], dag.Tally{Unmet: row.Unmet, Succeeded: row.ParentsSucceeded, Failed: row.ParentsFailed, Skipped: row.ParentsSkipped}
+			same, waits := n.Unmet == has.Unmet, n.Unmet > 0
+			if j.Plan != nil {
+				same, waits = j.Plan.SameTally(k.Node, n, has), j.Plan.Waits(k, n)
+			}
+			if !same && len(t.Rows) > 0 {
+				say(Miscounted, t, "its parents are %+v and it counts %+v", n, has)
+			} else if !waits && len(t.Rows) > 0 {
 				say(NobodyLooks, t, "it is PENDING and waits for nothing")
 			}
-			row.Unmet = n
+			row.Unmet, row.ParentsSucceeded, row.ParentsFailed, row.ParentsSkipped = n.Unmet, n.Succeeded, n.Failed, n.Skipped
+			if j.Plan != nil && !j.Plan.Nodes[k.Node].When.CountsSuccess() {
+				row.ParentsSucceeded = 0
+			}
 		case row.Status == drover.Ready && row.Lane == lifecycle.HeldLane && !j.Paused && !j.PauseHold && !j.ResumeHold && !j.Cancel && !j.Cancelling:
 			say(NobodyLooks, t, "it stands among the held and its job is not paused")
 			row.Lane = t.Record.Lane
@@ -220,34 +227,26 @@ func (m *Mend) count(s drover.Status) {
 	}
 }
 
-// unmet counts for each row how many rows it waits for that have not succeeded.
-func (j *Job) unmet(live []*Row) map[dag.Key]int32 {
-	n := map[dag.Key]int32{}
-	if j.Children == nil {
-		return n
+// tallies counts for each live row how the rows it waits for stand.
+func (j *Job) tallies(live []*Row) map[dag.Key]dag.Tally {
+	if j.Plan == nil {
+		return nil
 	}
-	byNode := map[int32][]dag.Key{}
-	for _, t := range live {
-		if t != nil {
-			byNode[t.Node] = append(byNode[t.Node], dag.Key{Node: t.Node, Index: t.Index})
-		}
-	}
+	past := make([]dag.Past, len(j.Tasks))
 	for i := range j.Tasks {
 		t := &j.Tasks[i]
-		if t.Expanded || live[i] == nil && t.Final != nil && t.Final.Status == drover.Succeeded {
-			continue
-		}
-		for _, k := range j.Children(dag.Key{Node: t.Record.Node, Index: t.Record.Index}) {
-			if k.Index != dag.Every {
-				n[k]++
-				continue
-			}
-			for _, c := range byNode[k.Node] {
-				n[c]++
-			}
+		past[i] = dag.Past{Key: dag.Key{Node: t.Record.Node, Index: t.Record.Index}}
+		switch {
+		case live[i] != nil:
+			past[i].Live = true
+		case t.Expanded: // its elements stand for it
+		case t.Final != nil:
+			past[i].As = dag.OutcomeOf(t.Final.Status, t.Final.How == lifecycle.HowBlocked)
+		default:
+			past[i].Live = true
 		}
 	}
-	return n
+	return j.Plan.Recount(past)
 }
 
 // rebuilt makes the row of a task that has lost it, from what is on record: its

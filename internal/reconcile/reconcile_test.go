@@ -16,17 +16,28 @@ import (
 func sound(rt *rapid.T) *Job {
 	n := rapid.IntRange(2, 8).Draw(rt, "tasks")
 	parents := make([][]int, n)
-	children := map[dag.Key][]dag.Key{}
+	src := "pipeline: drawn\ntasks:\n"
 	for c := range n {
 		for p := range c {
 			if rapid.IntRange(0, 2).Draw(rt, "edge") == 0 {
 				parents[c] = append(parents[c], p)
-				k := dag.Key{Node: int32(p)}
-				children[k] = append(children[k], dag.Key{Node: int32(c)})
 			}
 		}
+		src += fmt.Sprintf("  t%d: {run: x, needs: [", c)
+		for _, p := range parents[c] {
+			src += fmt.Sprintf("t%d,", p)
+		}
+		src += "]}\n"
 	}
-	j := &Job{Children: func(k dag.Key) []dag.Key { return children[k] }, Live: &Counts{Total: int32(n)}}
+	p, err := dag.Parse("drawn.yaml", []byte(src))
+	if err != nil {
+		rt.Fatal(err)
+	}
+	plan, err := p.Compile()
+	if err != nil {
+		rt.Fatal(err)
+	}
+	j := &Job{Plan: plan, Live: &Counts{Total: int32(n)}}
 	if rapid.Bool().Draw(rt, "paused") {
 		j.Paused, j.PauseHold = true, true
 	}

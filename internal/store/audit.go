@@ -67,8 +67,11 @@ var (
 			name          string
 			place         drover.Status
 			unmet, holder string
-		}{{"pending", drover.Pending, "unmet", "0"}, {"ready", drover.Ready, "0", "0"}, {"queued", drover.Queued, "0", "0"}, {"running", drover.Running, "0", "1"}, {"delayed", drover.RetryWait, "0", "0"}} {
-			parts = append(parts, fmt.Sprintf("SELECT task_id, job_id, node, idx, generation, lease_version, events, %d AS place, %s AS unmet, %s AS held FROM task_%s WHERE job_id >= $1", t.place, t.unmet, t.holder, t.name))
+		}{{"pending", drover.Pending, "unmet, parents_succeeded, parents_failed, parents_skipped", "0"}, {"ready", drover.Ready, "", "0"}, {"queued", drover.Queued, "", "0"}, {"running", drover.Running, "", "1"}, {"delayed", drover.RetryWait, "", "0"}} {
+			if t.unmet == "" {
+				t.unmet = "0 AS unmet, 0 AS parents_succeeded, 0 AS parents_failed, 0 AS parents_skipped"
+			}
+			parts = append(parts, fmt.Sprintf("SELECT task_id, job_id, node, idx, generation, lease_version, events, %d AS place, %s, %s AS held FROM task_%s WHERE job_id >= $1", t.place, t.unmet, t.holder, t.name))
 		}
 		return "live AS (" + strings.Join(parts, " UNION ALL ") + ")"
 	}()
@@ -261,7 +264,7 @@ var (
 			// A later generation began with a replay, of this task or of one that brought it back.
 			"UNION ALL SELECT f.job_id, f.task_id, f.generation, f.finished_at, f.waits, e.at FROM task_final f JOIN events e ON e.job_id = f.job_id AND e.type IN ('task.replayed', 'job.reopened') WHERE "+of("f")+" AND f.generation > 1 ORDER BY 1, 2, 3, 6")
 	auditPlaces = driver.New("audit of graphs", "",
-		"WITH "+liveCTE+" SELECT t.job_id, t.id, t.pipeline, t.node, t.idx, coalesce(l.place, 0), coalesce(l.unmet, 0), coalesce(l.generation, 0), coalesce(f.status, 0) "+
+		"WITH "+liveCTE+" SELECT t.job_id, t.id, t.pipeline, t.node, t.idx, coalesce(l.place, 0), coalesce(l.unmet, 0), coalesce(l.generation, 0), coalesce(f.status, 0), coalesce(f.how, 0), coalesce(l.parents_failed, 0), coalesce(l.parents_skipped, 0), coalesce(l.parents_succeeded, 0) "+
 			"FROM job_live v JOIN tasks t ON t.job_id = v.job_id LEFT JOIN live l ON l.task_id = t.id LEFT JOIN task_final f ON f.task_id = t.id AND "+notLast+
 			" WHERE v.job_id >= $1 AND v.cancelling = 0 AND t.pipeline <> 0 ORDER BY t.job_id, t.node, t.idx")
 	auditPipelines = driver.New("audit of pipelines", "", "SELECT DISTINCT j.pipeline FROM job_live v JOIN jobs j ON j.id = v.job_id WHERE v.job_id >= $1 AND j.pipeline <> 0 ORDER BY j.pipeline")
@@ -302,6 +305,9 @@ type Placed struct {
 	Live        bool
 	Unmet       int32
 	Generation  int32
+	How         lifecycle.How
+	// How the parents of a PENDING one count.
+	Succeeded, Failed, Skipped int32
 }
 
 // AuditPlaces hands on the tasks of live pipeline jobs that are not being
@@ -310,7 +316,7 @@ func AuditPlaces(from drover.JobID, see func(Placed)) Stmt {
 	return Stmt{Text: auditPlaces, Args: []any{[16]byte(from)}, Scan: func(r driver.Row) error {
 		var p Placed
 		var place, status int16
-		if err := r.Scan((*[16]byte)(&p.Job), (*[16]byte)(&p.Task), &p.Pipeline, &p.Node, &p.Index, &place, &p.Unmet, &p.Generation, &status); err != nil {
+		if err := r.Scan((*[16]byte)(&p.Job), (*[16]byte)(&p.Task), &p.Pipeline, &p.Node, &p.Index, &place, &p.Unmet, &p.Generation, &status, (*int16)(&p.How), &p.Failed, &p.Skipped, &p.Succeeded); err != nil {
 			return err
 		}
 		if p.Status, p.Live = drover.Status(status), place != 0; p.Live {

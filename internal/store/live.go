@@ -19,6 +19,7 @@ const (
 
 var (
 	insertPending = driver.Insert("insert pending", "task_pending", liveDecl+", unmet int, since bigint")
+	insertTold    = driver.Insert("insert pending that was told", "task_pending", liveDecl+", unmet int, since bigint, parents_succeeded int, parents_failed int, parents_skipped int")
 	insertReady   = driver.Insert("insert ready", "task_ready", liveDecl+", ready_at bigint, since bigint")
 	insertQueued  = driver.Insert("insert queued", "task_queued", liveDecl+", ready_at bigint, queued_at bigint")
 	insertDelayed = driver.Insert("insert delayed", "task_delayed", liveDecl+", status smallint, since bigint")
@@ -27,7 +28,7 @@ var (
 
 // InsertLive stores live tasks, each in the table of its status.
 func InsertLive(tasks []lifecycle.Task) []Stmt {
-	var pending, ready, queued, delayed []lifecycle.Task
+	var pending, told, ready, queued, delayed []lifecycle.Task
 	for _, t := range tasks {
 		switch {
 		case t.Status == drover.Ready:
@@ -36,6 +37,8 @@ func InsertLive(tasks []lifecycle.Task) []Stmt {
 			queued = append(queued, t)
 		case t.Status == drover.RetryWait, t.Status == drover.Pending && t.Unmet == 0 && t.DueAt > 0 && t.Index >= 0:
 			delayed = append(delayed, t)
+		case t.Status == drover.Pending && t.ParentsSucceeded|t.ParentsFailed|t.ParentsSkipped != 0:
+			told = append(told, t)
 		case t.Status == drover.Pending:
 			pending = append(pending, t)
 		default:
@@ -44,10 +47,19 @@ func InsertLive(tasks []lifecycle.Task) []Stmt {
 	}
 	return []Stmt{
 		{Text: insertPending, Cols: append(columns(pending), col(pending, func(t *lifecycle.Task) int32 { return t.Unmet }), since(pending))},
+		{Text: insertTold, Cols: append(append(columns(told), col(told, func(t *lifecycle.Task) int32 { return t.Unmet }), since(told)), parents(told)...)},
 		{Text: insertDelayed, Cols: append(columns(delayed), col(delayed, func(t *lifecycle.Task) int16 { return int16(t.Status) }), since(delayed))},
 		{Text: insertReady, Cols: append(columns(ready), col(ready, func(t *lifecycle.Task) int64 { return int64(t.ReadyAt) }), since(ready))},
 		{Text: insertQueued, Cols: append(columns(queued), col(queued, func(t *lifecycle.Task) int64 { return int64(t.ReadyAt) }),
 			col(queued, func(t *lifecycle.Task) int64 { return int64(t.QueuedAt) }))},
+	}
+}
+
+func parents(tasks []lifecycle.Task) []any {
+	return []any{
+		col(tasks, func(t *lifecycle.Task) int32 { return t.ParentsSucceeded }),
+		col(tasks, func(t *lifecycle.Task) int32 { return t.ParentsFailed }),
+		col(tasks, func(t *lifecycle.Task) int32 { return t.ParentsSkipped }),
 	}
 }
 
@@ -103,7 +115,7 @@ func scanLive(r driver.Row, t *lifecycle.Task, more ...any) error {
 
 func scanPending(r driver.Row) (t lifecycle.Task, err error) {
 	t.Status = drover.Pending
-	err = scanLive(r, &t, &t.Unmet, (*int64)(&t.Since))
+	err = scanLive(r, &t, &t.Unmet, (*int64)(&t.Since), &t.ParentsSucceeded, &t.ParentsFailed, &t.ParentsSkipped)
 	return t, err
 }
 
@@ -139,7 +151,7 @@ func scanDelayed(r driver.Row) (t lifecycle.Task, err error) {
 }
 
 const (
-	pendingCols = liveCols + ", unmet, since"
+	pendingCols = liveCols + ", unmet, since, parents_succeeded, parents_failed, parents_skipped"
 	readyCols   = liveCols + ", ready_at, since"
 	queuedCols  = liveCols + ", ready_at, queued_at"
 	runningCols = liveCols + ", ready_at, queued_at, claimed_at, session_id, acquire_no"
@@ -189,6 +201,8 @@ var (
 		"SELECT "+qualify("p", pendingCols)+" FROM {rows} JOIN task_pending p ON p.job_id = {job_id} AND p.node = {node} AND p.idx BETWEEN {first} AND {last} ORDER BY p.job_id, p.node, p.idx {for update of p}")
 	updateUnmet = driver.New("update unmet", "job_id uuid, node int, idx int, unmet int",
 		"UPDATE task_pending SET unmet = {unmet} {from} WHERE task_pending.job_id = {job_id} AND task_pending.node = {node} AND task_pending.idx = {idx}")
+	updateTold = driver.New("update what pending were told", "job_id uuid, node int, idx int, unmet int, parents_succeeded int, parents_failed int, parents_skipped int",
+		"UPDATE task_pending SET unmet = {unmet}, parents_succeeded = {parents_succeeded}, parents_failed = {parents_failed}, parents_skipped = {parents_skipped} {from} WHERE task_pending.job_id = {job_id} AND task_pending.node = {node} AND task_pending.idx = {idx}")
 	deletePending = driver.New("delete pending", "job_id uuid, node int, idx int",
 		"DELETE FROM task_pending {using} WHERE task_pending.job_id = {job_id} AND task_pending.node = {node} AND task_pending.idx = {idx}")
 )
@@ -217,6 +231,11 @@ func LockPending(keys []Key, rows *[]lifecycle.Task) Stmt {
 // UpdateUnmet stores the counters of rows that stay PENDING.
 func UpdateUnmet(rows []lifecycle.Task, changed *int64) Stmt {
 	return Stmt{Text: updateUnmet, Cols: append(keyCols(keysOf(rows)), col(rows, func(t *lifecycle.Task) int32 { return t.Unmet })), Affected: changed}
+}
+
+// UpdateTold is UpdateUnmet for rows that keep how their parents have ended.
+func UpdateTold(rows []lifecycle.Task, changed *int64) Stmt {
+	return Stmt{Text: updateTold, Cols: append(append(keyCols(keysOf(rows)), col(rows, func(t *lifecycle.Task) int32 { return t.Unmet })), parents(rows)...), Affected: changed}
 }
 
 // DeletePending removes rows that moved on.

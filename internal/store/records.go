@@ -66,6 +66,7 @@ const (
 	CauseUser     Cause = 1 // somebody cancelled the job
 	CauseFailFast Cause = 2 // a task failed
 	CauseExpired  Cause = 3 // expires_at passed
+	CauseFinish   Cause = 4 // a task failed; what runs may end, but nothing starts
 )
 
 // JobFinal is a row of job_final.
@@ -121,6 +122,7 @@ var (
 	deleteHolds    = driver.New("delete holds", "id uuid", "DELETE FROM job_holds {using} WHERE job_id = {id}")
 	insertJobFinal = driver.Insert("insert job_final", "job_final", "job_id uuid, run int, tenant int, status smallint, events bigint, total int, succeeded int, failed int, cancelled int, skipped int, finished_at bigint")
 	insertFinal    = driver.Insert("insert task_final", "task_final", "task_id uuid, generation int, job_id uuid, tenant int, status smallint, attempt int, losses int, lease_version int, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, finished_at bigint, waits bytea, output bytea, error bytea")
+	insertFinalHow = driver.Insert("insert task_final that tells how", "task_final", "task_id uuid, generation int, job_id uuid, tenant int, status smallint, attempt int, losses int, lease_version int, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, finished_at bigint, waits bytea, output bytea, error bytea, how smallint")
 	insertAttempts = driver.Insert("insert attempts", "attempts", "task_id uuid, lease_version int, generation int, n int, job_id uuid, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, ended_at bigint, outcome text, status smallint, error bytea")
 	insertEvents   = driver.Insert("insert events", "events", "job_id uuid, seq bigint, type text, at bigint, task_id uuid, data bytea")
 	insertTimers   = driver.Insert("insert job timers", "job_timers", "at bigint, job_id uuid")
@@ -229,16 +231,31 @@ func InsertJobFinal(rows []JobFinal) Stmt {
 }
 
 // InsertFinal stores finished tasks.
-func InsertFinal(rows []FinalRow) Stmt {
+func InsertFinal(rows []FinalRow) []Stmt {
+	var plain, how []FinalRow
+	for _, r := range rows {
+		if r.Task.How == lifecycle.HowPlain {
+			plain = append(plain, r)
+		} else {
+			how = append(how, r)
+		}
+	}
+	return []Stmt{
+		{Text: insertFinal, Cols: finalColumns(plain)},
+		{Text: insertFinalHow, Cols: append(finalColumns(how), col(how, func(x *FinalRow) int16 { return int16(x.Task.How) }))},
+	}
+}
+
+func finalColumns(rows []FinalRow) []any {
 	type r = FinalRow
-	return Stmt{Text: insertFinal, Cols: []any{
+	return []any{
 		col(rows, func(x *r) [16]byte { return [16]byte(x.Task.ID) }), col(rows, func(x *r) int32 { return x.Task.Generation }), col(rows, func(x *r) [16]byte { return [16]byte(x.Task.Job) }),
 		col(rows, func(x *r) int32 { return x.Tenant }), col(rows, func(x *r) int16 { return int16(x.Task.Status) }), col(rows, func(x *r) int32 { return x.Task.Attempt }),
 		col(rows, func(x *r) int32 { return x.Task.Losses }), col(rows, func(x *r) int32 { return x.Task.LeaseVersion }), col(rows, func(x *r) int64 { return x.Task.Session }),
 		col(rows, func(x *r) int64 { return int64(x.Task.ReadyAt) }), col(rows, func(x *r) int64 { return int64(x.Task.QueuedAt) }), col(rows, func(x *r) int64 { return int64(x.Task.ClaimedAt) }),
 		col(rows, func(x *r) int64 { return int64(x.At) }), col(rows, func(x *r) []byte { return x.Task.Waits.Encode() }),
 		col(rows, func(x *r) []byte { return some(x.Output) }), col(rows, func(x *r) []byte { return some(x.Error) }),
-	}}
+	}
 }
 
 // InsertAttempts stores ended attempts.

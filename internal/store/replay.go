@@ -11,7 +11,7 @@ import (
 
 var (
 	jobFinals = driver.New("read jobs' finished tasks", "id uuid",
-		"SELECT t.id, t.job_id, t.node, t.idx, t.queue, t.lane, t.class, f.generation, f.attempt, f.losses, f.lease_version, f.status FROM {rows} JOIN tasks t ON t.job_id = {id} JOIN task_final f ON f.task_id = t.id ORDER BY t.job_id, t.node, t.idx, f.generation")
+		"SELECT t.id, t.job_id, t.node, t.idx, t.queue, t.lane, t.class, f.generation, f.attempt, f.losses, f.lease_version, f.status, f.how FROM {rows} JOIN tasks t ON t.job_id = {id} JOIN task_final f ON f.task_id = t.id ORDER BY t.job_id, t.node, t.idx, f.generation")
 	jobLiveKeys = func() *driver.Text {
 		var parts []string
 		for _, table := range liveTables {
@@ -44,7 +44,7 @@ func finishedTasks(jobs []drover.JobID, put func(lifecycle.Task)) Stmt {
 	return Stmt{Text: jobFinals, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
 		var t lifecycle.Task
 		var status int16
-		err := r.Scan((*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class), &t.Generation, &t.Attempt, &t.Losses, &t.LeaseVersion, &status)
+		err := r.Scan((*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class), &t.Generation, &t.Attempt, &t.Losses, &t.LeaseVersion, &status, (*int16)(&t.How))
 		t.Status = drover.Status(status)
 		put(t)
 		return err

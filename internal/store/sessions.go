@@ -49,7 +49,7 @@ var (
 			"SELECT r.id FROM r WHERE r.id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = r.id AND s.ended < 2) ORDER BY r.id LIMIT $1")
 	clearedSession = driver.New("mark session cleared", "", "UPDATE sessions SET ended = 2 WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM task_running WHERE session_id = $1)")
 	cancelledHeld  = driver.New("a session's cancelled leases", "",
-		"SELECT r.task_id, r.lease_version FROM task_running r JOIN job_holds h ON h.job_id = r.job_id AND h.kind = 2 WHERE r.session_id = $1 ORDER BY r.task_id")
+		"SELECT r.task_id, r.lease_version FROM task_running r JOIN job_holds h ON h.job_id = r.job_id AND h.kind = 2 AND h.cause <> 4 WHERE r.session_id = $1 ORDER BY r.task_id")
 	queueNumbers = driver.New("find queues", "name text", "SELECT q.id, q.name FROM {rows} JOIN queues q ON q.name = {name}")
 )
 
@@ -160,7 +160,7 @@ var (
 	stopping = driver.New("note that tasks are being stopped", "task_id uuid, lease_version int", "INSERT INTO task_stops (task_id, lease_version, at) SELECT {task_id}, {lease_version}, $1 {from} WHERE true "+
 		"ON CONFLICT (task_id) DO UPDATE SET lease_version = excluded.lease_version, at = excluded.at WHERE task_stops.lease_version <> excluded.lease_version")
 	readStops = driver.New("how far cancels of tasks have come", "task_id uuid, lease_version int, job_id uuid",
-		"SELECT {task_id}, h.at, coalesce(s.at, 0) FROM {rows} JOIN job_holds h ON h.job_id = {job_id} AND h.kind = 2 LEFT JOIN task_stops s ON s.task_id = {task_id} AND s.lease_version = {lease_version}")
+		"SELECT {task_id}, h.at, coalesce(s.at, 0) FROM {rows} JOIN job_holds h ON h.job_id = {job_id} AND h.kind = 2 AND h.cause <> 4 LEFT JOIN task_stops s ON s.task_id = {task_id} AND s.lease_version = {lease_version}")
 )
 
 // Stop is how far the cancel of a running task has come; Acknowledged is zero

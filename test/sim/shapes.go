@@ -66,13 +66,6 @@ func init() {
 					continue
 				}
 				seen[j] = true
-				// What comes after an element-wise map comes after all that its
-				// elements wait for, even if there are none.
-				for k := j; s.nodes[k].along != ""; k = s.at[s.nodes[k].along] {
-					for _, o := range s.nodes[k].waits {
-						seen[o] = true
-					}
-				}
 			}
 			for j := range s.nodes {
 				if seen[j] {

@@ -1,0 +1,73 @@
+package dag
+
+// Past is a row of a job as the records have it.
+type Past struct {
+	Key
+	// Live says that it has not ended; As is how it did, if it has. A map that its
+	// elements have taken the place of has neither.
+	Live bool
+	As   Outcome
+}
+
+// Waits reports whether a row with this tally has to wait still.
+func (p *Plan) Waits(k Key, t Tally) bool {
+	n := &p.Nodes[k.Node]
+	if k.Index == Unexpanded && n.Over >= 0 {
+		return t.Unmet > 0
+	}
+	return n.When.Verdict(t) == Wait
+}
+
+// SameTally reports whether a and b are the same as far as the rule of a node looks.
+func (p *Plan) SameTally(node int32, a, b Tally) bool {
+	if !p.Nodes[node].When.CountsSuccess() {
+		a.Succeeded, b.Succeeded = 0, 0
+	}
+	return a == b
+}
+
+// Recount counts for every live row, from how all rows of its job stand, what its
+// tally must be: the same that a Board comes to, told of one end after another.
+func (p *Plan) Recount(rows []Past) map[Key]Tally {
+	elements := make([]int32, len(p.Nodes)) // of each map
+	byNode := map[int32][]Key{}             // live rows
+	out := map[Key]Tally{}
+	for _, r := range rows {
+		if r.Index >= 0 {
+			elements[r.Node]++
+		}
+		if r.Live {
+			out[r.Key] = Tally{}
+			byNode[r.Node] = append(byNode[r.Node], r.Key)
+		}
+	}
+	add := func(c Key, change func(*Tally)) {
+		keys := []Key{c}
+		if c.Index == Every {
+			keys = byNode[c.Node]
+		}
+		for _, k := range keys {
+			if t, ok := out[k]; ok {
+				change(&t)
+				out[k] = t
+			}
+		}
+	}
+	for _, r := range rows {
+		switch {
+		case r.Live:
+			for _, c := range p.Children(r.Key) {
+				add(c, func(t *Tally) { t.Unmet++ })
+			}
+		case r.As != 0:
+			for _, c := range p.Children(r.Key) {
+				add(c, func(t *Tally) { t.Unmet++; t.count(r.As, 1) })
+			}
+		case elements[r.Node] == 0: // it has expanded into nothing
+			for _, c := range p.Children(r.Key) {
+				add(c, func(t *Tally) { t.Unmet++; t.count(Succeeded, 1) })
+			}
+		}
+	}
+	return out
+}
