@@ -110,6 +110,7 @@ func (a *app) dev(ctx context.Context, o devFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, s.front.close()) }()
 	// What a predecessor ran inside its own process ended with it.
 	if n, err := s.engine.EndInProcessSessions(ctx); err != nil {
 		return err

@@ -11,11 +11,13 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -783,6 +785,85 @@ func TestTheQueueIsRebuilt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAServerThatWaitsForItsDatabaseSaysSo: it lives, it is not ready, and it
+// works as soon as its database is there.
+func TestAServerThatWaitsForItsDatabaseSaysSo(t *testing.T) {
+	t.Parallel()
+	for _, kind := range storetest.Drivers(t) {
+		if kind == "sqlite" { // a file is always there
+			continue
+		}
+		f := newFolder(t)
+		place, o := storetest.Place(t, kind)
+		u, err := url.Parse(place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		database := u.Host
+		u.Host = freeAddress(t)
+		addr := freeAddress(t)
+		f.env = append(f.env, "DROVER_URL=http://"+addr, "DROVER_DATABASE_URL="+u.String(), "DROVER_DATABASE_SCHEMA="+o.Schema)
+		f.start("server", "--http-addr", addr, "--auto-migrate", "--insecure")
+		c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		ask := func(path string) (int, http.Header) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := c.Do(req)
+			if err != nil {
+				return 0, nil
+			}
+			defer res.Body.Close()
+			return res.StatusCode, res.Header
+		}
+		eventually(t, "the server does not say that it lives", func() bool { code, _ := ask("/livez"); return code == http.StatusOK })
+		for _, path := range []string{"/readyz", "/healthz", "/v1/jobs"} {
+			if code, h := ask(path); code != http.StatusServiceUnavailable || path == "/v1/jobs" && h.Get("Retry-After") == "" {
+				t.Errorf("%s: %d %v, want 503", path, code, h)
+			}
+		}
+		forward(t, u.Host, database)
+		eventually(t, "the server does not find its database", func() bool { code, _ := ask("/readyz"); return code == http.StatusOK })
+		f.must(0, "job", "list")
+	}
+}
+
+// forward lets connections to addr reach another address, until the test ends.
+func forward(t *testing.T, addr, to string) {
+	t.Helper()
+	var lc net.ListenConfig
+	ln, err := lc.Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); _ = ln.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			a, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			var d net.Dialer
+			b, err := d.DialContext(ctx, "tcp", to)
+			if err != nil {
+				_ = a.Close()
+				continue
+			}
+			stop := context.AfterFunc(ctx, func() { _ = errors.Join(a.Close(), b.Close()) })
+			for _, p := range [][2]net.Conn{{a, b}, {b, a}} {
+				all.Go(func() {
+					_, _ = io.Copy(p[0], p[1])
+					_ = errors.Join(a.Close(), b.Close())
+					stop()
+				})
+			}
+		}
+	})
 }
 
 func TestInsecureServerAnswersThisMachineOnly(t *testing.T) {

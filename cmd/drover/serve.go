@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,10 +32,59 @@ type service struct {
 	engine  *engine.Engine
 	gateway *gateway.Gateway
 	loops   *scheduler.Scheduler
-	ln      net.Listener
-	http    *http.Server
+	front   *front
+	api     http.Handler
 	drain   time.Duration
 }
+
+// front is where a server listens. It answers from the first moment on: until it
+// opens, that the process lives and is not ready.
+type front struct {
+	ln    net.Listener
+	http  *http.Server
+	tls   bool
+	now   atomic.Pointer[http.Handler]
+	ended chan struct{}
+	err   error // once it has ended
+}
+
+// listen begins to answer.
+func listen(ctx context.Context, cfg serviceConfig) (*front, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", cfg.addr)
+	if err != nil {
+		return nil, listenError(cfg.addrFlag, cfg.addr, err)
+	}
+	f := &front{ln: ln, tls: cfg.tls != nil, ended: make(chan struct{})}
+	f.open(api.Starting(api.Config{Logger: cfg.log}))
+	f.http = api.Server(cfg.addr, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*f.now.Load()).ServeHTTP(w, r) }))
+	f.http.ErrorLog = slog.NewLogLogger(cfg.log.Handler(), slog.LevelDebug)
+	f.http.TLSConfig = cfg.tls
+	go func() {
+		defer close(f.ended)
+		if f.tls {
+			f.err = f.http.ServeTLS(ln, "", "") // the certificate is in TLSConfig; this sets HTTP/2 up
+		} else {
+			f.err = f.http.Serve(ln)
+		}
+		if errors.Is(f.err, http.ErrServerClosed) {
+			f.err = nil
+		}
+	}()
+	return f, nil
+}
+
+// open lets h answer from now on.
+func (f *front) open(h http.Handler) { f.now.Store(&h) }
+
+// wait returns when nobody listens any more, and why.
+func (f *front) wait() error {
+	<-f.ended
+	return f.err
+}
+
+// close ends it at once.
+func (f *front) close() error { return errors.Join(f.http.Close(), f.wait()) }
 
 // serviceConfig says what a service is made of.
 type serviceConfig struct {
@@ -46,30 +96,30 @@ type serviceConfig struct {
 	tls       *tls.Config
 	drain     time.Duration
 	lease     time.Duration // how long a worker may be silent; zero is the engine's default
+	front     *front        // where it listens already; nil listens at addr
 	// wrap, when set, goes around the API.
 	wrap func(http.Handler) http.Handler
 }
 
-// newService listens; run serves.
+// newService makes a service; run lets it answer.
 func newService(ctx context.Context, cfg serviceConfig) (*service, error) {
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", cfg.addr)
-	if err != nil {
-		return nil, listenError(cfg.addrFlag, cfg.addr, err)
+	f := cfg.front
+	if f == nil {
+		var err error
+		if f, err = listen(ctx, cfg); err != nil {
+			return nil, err
+		}
 	}
 	e := engine.New(cfg.db, engine.Options{Logger: cfg.log, Artifacts: cfg.artifacts, LeaseFor: cfg.lease})
-	s := &service{log: cfg.log, db: cfg.db, engine: e, gateway: gateway.New(e), ln: ln, drain: cfg.drain}
+	s := &service{log: cfg.log, db: cfg.db, engine: e, gateway: gateway.New(e), front: f, drain: cfg.drain}
 	s.loops = scheduler.New(cfg.log, scheduler.Loops(e)...)
 	b := build()
-	h := api.New(api.Config{
+	s.api = api.New(api.Config{
 		Engine: e, Gateway: s.gateway, Logger: cfg.log, Version: b.Version, Commit: b.Commit, Database: databaseOf(cfg.db), Ready: e.Ping,
 	})
 	if cfg.wrap != nil {
-		h = cfg.wrap(h)
+		s.api = cfg.wrap(s.api)
 	}
-	s.http = api.Server(cfg.addr, h)
-	s.http.ErrorLog = slog.NewLogLogger(cfg.log.Handler(), slog.LevelDebug)
-	s.http.TLSConfig = cfg.tls
 	return s, nil
 }
 
@@ -84,10 +134,10 @@ func databaseOf(db *store.DB) string {
 // url is where the service answers.
 func (s *service) url() string {
 	scheme := "http"
-	if s.http.TLSConfig != nil {
+	if s.front.tls {
 		scheme = "https"
 	}
-	addr := s.ln.Addr().(*net.TCPAddr)
+	addr := s.front.ln.Addr().(*net.TCPAddr)
 	if addr.IP.IsUnspecified() {
 		return fmt.Sprintf("%s://localhost:%d", scheme, addr.Port)
 	}
@@ -122,27 +172,17 @@ func (s *service) run(ctx context.Context, ready func(), workers ...func(context
 	part("gateway", func() error { return s.gateway.Run(core) })
 	part("loops", func() error { return s.loops.Run(core) })
 	if err := s.gateway.Started(core); err != nil { // a part has failed
-		return errors.Join(inner.Wait(), s.ln.Close())
+		return errors.Join(inner.Wait(), s.front.close())
 	}
-	part("API", func() error {
-		var err error
-		if s.http.TLSConfig != nil {
-			err = s.http.ServeTLS(s.ln, "", "") // the certificate is in TLSConfig; this sets HTTP/2 up
-		} else {
-			err = s.http.Serve(s.ln)
-		}
-		if errors.Is(err, http.ErrServerClosed) {
-			return nil
-		}
-		return err
-	})
+	s.front.open(s.api)
+	part("API", s.front.wait)
 	part("API", func() error {
 		<-core.Done()
 		stop, cancel := context.WithTimeout(context.WithoutCancel(core), s.drain)
 		defer cancel()
-		if err := s.http.Shutdown(stop); err != nil {
+		if err := s.front.http.Shutdown(stop); err != nil {
 			s.log.WarnContext(core, "requests cut off", "after", s.drain)
-			return s.http.Close()
+			return s.front.http.Close()
 		}
 		return nil
 	})

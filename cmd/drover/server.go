@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -106,6 +107,11 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 		}
 		defer release()
 	}
+	// Whoever watches over the process hears from it while it waits for its database.
+	if cfg.front, err = listen(ctx, cfg); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cfg.front.close()) }()
 	var db *store.DB
 	if err := patiently(ctx, log, func() (err error) {
 		db, err = o.database.open(ctx, store.Options{Logger: log, MaxConns: o.maxConns})

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"runtime"
 	"runtime/debug"
@@ -20,6 +21,29 @@ const readyTime = 2 * time.Second
 
 // checkDatabase is the one thing readiness depends on.
 const checkDatabase = "database"
+
+// errStarting is why a server that has only just begun is not ready.
+var errStarting = errors.New("the server is starting: it waits for its database")
+
+// Starting returns what answers before there is an engine: that the process
+// lives and is not ready, and to all else to come again.
+func Starting(cfg Config) http.Handler {
+	cfg.Ready = func(context.Context) error { return errStarting }
+	a, err := build(cfg, table())
+	if err != nil {
+		panic("api: " + err.Error())
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/livez", "/readyz", "/healthz":
+			a.ServeHTTP(w, r)
+		default:
+			later := drover.Errorf(drover.CodeOverloaded, "the server is starting and waits for its database")
+			later.RetryAfter = time.Second
+			a.refuse(w, r, later)
+		}
+	})
+}
 
 // livez says that the process answers; that is all it depends on.
 func (a *API) livez(w http.ResponseWriter, r *request) error {
