@@ -389,6 +389,7 @@ func TestAClaimThatIsRolledBackTakesNobodysTurn(t *testing.T) {
 type counted struct {
 	driver.Driver
 	trips int
+	names map[string]int // of statements
 }
 
 func (c *counted) Write(ctx context.Context, fn func(driver.Tx) error) error {
@@ -402,6 +403,11 @@ type countedTx struct {
 
 func (x countedTx) Pipe(ctx context.Context, list ...driver.Stmt) error {
 	x.c.trips++
+	for _, s := range list {
+		if x.c.names != nil && s.Text != nil {
+			x.c.names[s.Text.Name]++
+		}
+	}
 	return x.Tx.Pipe(ctx, list...)
 }
 

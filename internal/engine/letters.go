@@ -400,16 +400,24 @@ type filing struct {
 	mu     sync.Mutex
 	rest   lifecycle.Instant // nothing before it
 	moving bool              // the ends are looked through; now the open ones
+	found  int               // in this look
+	over   bool              // nobody is there any more who would make one
 	ends   store.BadEnd
 	open   store.LetterKey
 }
 
-// fileEvery is the pause between two looks at all dead letters.
-const fileEvery = 10 * time.Minute
+const (
+	// fileEvery is the pause between two looks at all dead letters.
+	fileEvery = 10 * time.Minute
+	// filesItself is the schema version from which servers file their dead letters
+	// in the transaction that makes them.
+	filesItself = 2
+)
 
 // FileOnce files dead letters that a server of an older schema made or replayed,
 // and forgets batch operations that ended long ago. It returns how many it
-// looked at; 0 is the end of a look at all of them.
+// looked at; 0 is the end of a look at all of them. Where no such server can run
+// any more, the first look that finds nothing is the last.
 func (e *Engine) FileOnce(ctx context.Context) (int, error) {
 	f := &e.filing
 	f.mu.Lock()
@@ -417,10 +425,14 @@ func (e *Engine) FileOnce(ctx context.Context) (int, error) {
 	if e.now() < f.rest {
 		return 0, nil
 	}
+	if f.over {
+		f.rest = e.now().Add(fileEvery)
+		return 0, e.forgetBatches(ctx)
+	}
 	next := filing{moving: f.moving, ends: f.ends, open: f.open}
 	n := 0
 	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
-		next.ends, next.open = f.ends, f.open
+		next.ends, next.open, next.found = f.ends, f.open, f.found
 		if !f.moving {
 			n, err = e.fileEnds(ctx, tx, &next)
 		} else {
@@ -431,7 +443,7 @@ func (e *Engine) FileOnce(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("file dead letters: %w", err)
 	}
-	f.ends, f.open = next.ends, next.open
+	f.ends, f.open, f.found = next.ends, next.open, next.found
 	if n == takeAtOnce {
 		return n, nil
 	}
@@ -439,7 +451,14 @@ func (e *Engine) FileOnce(ctx context.Context) (int, error) {
 		f.open = store.LetterKey{}
 		return n + 1, nil
 	}
-	f.ends, f.rest = store.BadEnd{}, e.now().Add(fileEvery)
+	if f.found == 0 {
+		oldest, err := e.db.Oldest(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("file dead letters: %w", err)
+		}
+		f.over = oldest >= filesItself
+	}
+	f.ends, f.rest, f.found = store.BadEnd{}, e.now().Add(fileEvery), 0
 	return 0, e.forgetBatches(ctx)
 }
 
@@ -466,6 +485,7 @@ func (e *Engine) fileEnds(ctx context.Context, tx store.Tx, f *filing) (int, err
 	if len(ids) == 0 {
 		return len(ends), nil
 	}
+	f.found += len(ids)
 	var tasks []store.TaskRow
 	if err := tx.Pipe(ctx, store.ReadTasks(ids, &tasks)); err != nil {
 		return 0, err
@@ -530,5 +550,6 @@ func (e *Engine) fileReplays(ctx context.Context, tx store.Tx, f *filing) (int, 
 		return 0, err
 	}
 	gone = slices.DeleteFunc(gone, func(k store.LetterKey) bool { return letters[k].State == store.LetterReplayed })
+	f.found += len(gone)
 	return len(keys), tx.Pipe(ctx, store.MoveLetters(store.LetterMove{To: store.LetterReplayed, At: e.now(), Reason: "found replayed"}, gone))
 }

@@ -955,6 +955,44 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// TestDeadLettersAreLookedThroughNoMoreThanNeeded: while servers can run that do
+// not file theirs, again and again; after that until a look has found nothing.
+func TestDeadLettersAreLookedThroughNoMoreThanNeeded(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		c := &counted{Driver: w.db.Driver}
+		w.db.Driver = c
+		looks := func() int {
+			t.Helper()
+			w.clock.add += 11 * time.Minute
+			c.names = map[string]int{}
+			for range 10 {
+				w.step("file", w.FileOnce)
+			}
+			return c.names["ends that may be dead letters"] + c.names["open dead letters of everybody"]
+		}
+		w.submit(drover.NewJob{Kind: "k"})
+		w.settle(failed(w.one(), drover.ClassPermanent, "no"))
+		w.exec("DELETE FROM schema_migrations WHERE version = 3") // version 2 runs with servers of version 1
+		for range 3 {
+			if looks() == 0 {
+				t.Error("nobody looks, and a server of version 1 may have made one")
+			}
+		}
+		// The last of such servers has ended one more on its way out.
+		w.exec("DELETE FROM dead_letters")
+		w.exec("INSERT INTO schema_migrations (version, name, applied_at) VALUES (3, 'contract', 1)")
+		for range 3 {
+			looks()
+		}
+		if n := len(w.letters(engine.LetterQuery{})); n != 1 {
+			t.Errorf("%d dead letters, want 1", n)
+		}
+		if n := looks(); n != 0 {
+			t.Errorf("%d looks, and every server files its own", n)
+		}
+	})
+}
+
 // TestPagesOfDeadLettersMissNone: those of one settle ended at the same microsecond,
 // which is told to the millisecond; a page that ends among them goes on with the rest.
 func TestPagesOfDeadLettersMissNone(t *testing.T) {

@@ -168,6 +168,23 @@ func (db *DB) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
+// Oldest returns the oldest version whose programs may run on the schema as it is:
+// what only older ones need has been over since.
+func (db *DB) Oldest(ctx context.Context) (int, error) {
+	list, err := db.Migrations(ctx)
+	oldest := 0
+	for _, m := range list {
+		switch {
+		case m.AppliedAt.IsZero():
+		case m.RunsWith > 0:
+			oldest = max(oldest, m.RunsWith)
+		default:
+			oldest = max(oldest, m.Version)
+		}
+	}
+	return oldest, err
+}
+
 // Migrate takes the steps that are missing, in order, and returns them. Two
 // servers may call it at once: the second waits and finds nothing to do. Each
 // step and its record are one transaction.
