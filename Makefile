@@ -3,6 +3,8 @@
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# The server that make bench-long compares with: the newest that Go 1.26.8 builds.
+TEMPORAL    = v1.32.1
 
 # The tests that hold printed documents to the code; with -update they print them.
 DOCS        = ./internal/lifecycle ./internal/dag ./internal/api ./cmd/drover -run 'Docs|Descriptions|OpenAPI'
@@ -13,7 +15,7 @@ GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 # The run whose figures are published.
 CHAOS_FOR  ?= 4m
 
-.PHONY: help build demo test chaos chaos-lease bench sim conformance fuzz mutants upgrade reliability check lint golangci docs docs-check clean
+.PHONY: help build demo test chaos chaos-lease bench bench-long sim conformance fuzz mutants upgrade reliability check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -38,10 +40,21 @@ chaos-lease: ## with default settings: how long until the tasks of a killed work
 	@tools/needs.sh postgresql
 	CGO_ENABLED=0 go run ./test/chaos -measure 5 -figures build/lease.json
 
-bench: build ## the figures of docs/performance.md measured anew, on a throw-away PostgreSQL that syncs to disk (3 minutes; leave the machine alone)
+bench: build bin/bench ## Drover beside River and DBOS, and by itself, on a throw-away PostgreSQL that syncs to disk; writes docs/performance.md (20 minutes; leave the machine alone)
 	@tools/needs.sh postgresql ffmpeg
-	cd bench && $(GO_BUILD) -o ../bin/bench .
 	@DURABLE=1 tools/with-postgres.sh bin/bench
+
+bench-long: build bin/bench ## the long workloads, and Asynq and Temporal (2 hours)
+	@tools/needs.sh postgresql redis-server
+	@$(MAKE) -s bin/temporal/server || echo "Temporal's server could not be built from its module: it is left out" >&2
+	@DURABLE=1 tools/with-postgres.sh bin/bench -long
+
+bin/temporal/server:
+	GOBIN=$(CURDIR)/bin/temporal go install go.temporal.io/server/cmd/server@$(TEMPORAL) go.temporal.io/server/cmd/tools/sql@$(TEMPORAL)
+
+.PHONY: bin/bench
+bin/bench:
+	cd bench && $(GO_BUILD) -o ../bin/bench .
 
 upgrade: ## a server of the schema version before beside one of this tree, through a migration under load
 	@tools/needs.sh postgresql

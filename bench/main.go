@@ -38,7 +38,7 @@ type choice struct {
 	only    []string      // parts
 	systems []string      // to compare; none is all
 	long    bool          // the long parts instead of the others
-	n       int           // jobs or repeats of a run; 0 is the workload's own number
+	n       int           // jobs of a run; 0 is the workload's own number
 	nRounds int           // 0 is the workload's own number
 	slots   int           // handlers at a time; 0 is each system's best
 	conns   int           // to PostgreSQL; 0 is each system's best
@@ -66,6 +66,7 @@ var parts = []part{
 	{"graphs", false, (*bench).graphs},
 	{"backlog", false, (*bench).backlog},
 	{"tenants", false, (*bench).tenants},
+	{"peers", true, (*bench).peers},
 	{"memory", true, (*bench).memory},
 	{"pressure", true, (*bench).pressure},
 	{"overload", true, (*bench).overload},
@@ -77,7 +78,7 @@ func main() {
 	only := flag.String("only", "", "`parts` to measure, separated by commas; then docs/performance.md stays as it is")
 	chosen := flag.String("systems", "", "`systems` to compare, separated by commas: "+strings.Join(slices.Sorted(maps.Keys(systems)), " "))
 	flag.BoolVar(&c.long, "long", false, "measure the long workloads instead of the others")
-	flag.IntVar(&c.n, "n", 0, "jobs or repeats of each run, instead of the workload's own number")
+	flag.IntVar(&c.n, "n", 0, "jobs of each run, instead of the workload's own number")
 	flag.IntVar(&c.nRounds, "rounds", 0, "rounds, instead of the workload's own number")
 	flag.IntVar(&c.slots, "slots", 0, "handlers at a time, instead of each system's best")
 	flag.IntVar(&c.conns, "conns", 0, "connections to PostgreSQL, instead of each system's best")
@@ -125,7 +126,7 @@ func measure(ctx context.Context, root string, c choice) (err error) {
 		}
 	}
 	for _, name := range c.systems {
-		if systems[name] == nil {
+		if systems[name].open == nil {
 			return fmt.Errorf("there is no system %q", name)
 		}
 	}
@@ -160,7 +161,11 @@ func measure(ctx context.Context, root string, c choice) (err error) {
 		return err
 	}
 	if c.only == nil {
-		if err := b.report.writeDoc(filepath.Join(root, "docs", "performance.md")); err != nil {
+		target := "bench"
+		if c.long {
+			target = "bench-long"
+		}
+		if err := b.report.writeDoc(filepath.Join(root, "docs", "performance.md"), target); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -108,7 +106,7 @@ func newReport(ctx context.Context, root, dir, postgres string) (report, error) 
 	}
 	defer conn.Close(ctx)
 	var all []string
-	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "shared_buffers"} {
+	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "shared_buffers", "max_wal_size", "checkpoint_timeout", "autovacuum_naptime"} {
 		var value string
 		if err := conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value); err != nil {
 			return r, err
@@ -172,58 +170,59 @@ func (r *report) void() error {
 			errs = append(errs, fmt.Errorf("void: %s: %s", f.Name, f.Void))
 		}
 	}
+	for _, w := range r.Workloads {
+		for _, one := range r.Runs[w] {
+			if one.Void != "" {
+				errs = append(errs, fmt.Errorf("void: %s, %s, round %d: %s", w, one.title(), one.Round+1, one.Void))
+			}
+		}
+	}
 	return errors.Join(errs...)
 }
 
 func (r *report) machine() string {
-	return fmt.Sprintf("%s, commit %s, %d cores of %s, %s; an fsync takes %.1f ms; load %.1f before the run, %.1f after. PostgreSQL %s on the same machine (%s); SQLite in WAL mode with synchronous FULL.",
-		r.Date.Format("2006-01-02"), r.Commit, r.Cores, r.CPU, r.Go, r.Sync, r.Load, r.LoadAfter, r.Postgres, r.Settings)
+	return fmt.Sprintf("%s, commit %s, %d cores of %s, %s; an fsync takes %.1f ms; load %.1f before the run, %.1f after; %.0f minutes. PostgreSQL %s on the same machine (%s); SQLite in WAL mode with synchronous FULL.",
+		r.Date.Format("2006-01-02"), r.Commit, r.Cores, r.CPU, r.Go, r.Sync, r.Load, r.LoadAfter, r.Seconds/60, r.Postgres, r.Settings)
 }
 
 func (r *report) print(w io.Writer) {
-	fmt.Fprintf(w, "%s\n\n", r.machine())
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "FIGURE\tVALUE\tGOAL\t\tNOTE")
-	for _, f := range r.Figures {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", f.Name, f.value(), f.goal(), f.met(), f.Note)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", r.machine())
+	for _, t := range r.tables() {
+		t.plain(&b)
 	}
-	t.Flush()
+	fmt.Fprint(w, b.String())
 }
 
 func (r *report) writeJSON(path string) error {
-	out, err := json.MarshalIndent(r, "", "  ")
+	out, err := json.MarshalIndent(struct {
+		*report
+		Targets []target `json:"targets"`
+	}{r, r.reached()}, "", "  ")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, append(out, '\n'), 0o644)
 }
 
-// The marks between which the document is written.
-const (
-	beginMark = "<!-- bench: written by make bench -->\n"
-	endMark   = "<!-- bench: end -->\n"
-)
-
-func (r *report) writeDoc(path string) error {
+// writeDoc writes the tables into the document, between the marks of the target
+// of make that was run.
+func (r *report) writeDoc(path, target string) error {
+	begin, end := fmt.Sprintf("<!-- written by make %s -->\n", target), fmt.Sprintf("<!-- end of make %s -->\n", target)
 	old, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	before, rest, ok := bytes.Cut(old, []byte(beginMark))
-	_, after, ok2 := bytes.Cut(rest, []byte(endMark))
+	before, rest, ok := strings.Cut(string(old), begin)
+	_, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
 		return fmt.Errorf("%s: the marks are missing", path)
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "\n%s\n\n", r.machine())
-	b.WriteString("| figure | value | goal | | what bounds it |\n|---|---|---|---|---|\n")
-	for _, f := range r.Figures {
-		value := f.value()
-		if f.Note != "" {
-			value += " (" + f.Note + ")"
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", f.Name, value, f.goal(), f.met(), f.Bound)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s\n%s\n\n", before, begin, r.machine())
+	for _, t := range r.tables() {
+		t.markdown(&b)
 	}
-	b.WriteString("\n")
-	return os.WriteFile(path, slices.Concat(before, []byte(beginMark), b.Bytes(), []byte(endMark), after), 0o644)
+	b.WriteString(end + after)
+	return os.WriteFile(path, []byte(b.String()), 0o644)
 }

@@ -15,25 +15,26 @@ import (
 	"time"
 )
 
-// rounds does some runs of a workload, each in a process and, unless it names
-// one, on a database of its own, round after round. The order turns and is
-// reversed in every other round, so that none is always the first or after the
-// same one.
-func (b *bench) rounds(workload string, specs ...spec) error {
+// rounds does some runs, each in a process and, unless it names one, on a
+// database of its own, round after round. The order turns and is reversed in
+// every other round, so that none is always the first or after the same one.
+// Name is what they stand under in the report, and their workload unless they
+// name one.
+func (b *bench) rounds(name string, specs ...spec) error {
 	specs = slices.DeleteFunc(specs, func(s spec) bool { return len(b.systems) > 0 && !slices.Contains(b.systems, s.System) })
-	for round := range cmp.Or(b.nRounds, usualRounds[workload], 1) {
+	for round := range cmp.Or(b.nRounds, usualRounds[name], 1) {
 		for _, s := range inOrder(specs, round) {
-			s.Workload = workload
+			s.Workload = cmp.Or(s.Workload, name)
 			r, err := b.one(s)
 			if err != nil {
 				return err
 			}
 			r.Round = round
-			if b.report.Runs[workload] == nil {
-				b.report.Workloads = append(b.report.Workloads, workload)
+			if b.report.Runs[name] == nil {
+				b.report.Workloads = append(b.report.Workloads, name)
 			}
-			b.report.Runs[workload] = append(b.report.Runs[workload], r)
-			fmt.Fprintf(os.Stderr, "  %s, round %d, %s: %s\n", workload, round+1, r.title(), r)
+			b.report.Runs[name] = append(b.report.Runs[name], r)
+			fmt.Fprintf(os.Stderr, "  %s, round %d, %s: %s\n", name, round+1, r.title(), r)
 		}
 	}
 	return nil
@@ -43,6 +44,7 @@ func (b *bench) rounds(workload string, specs ...spec) error {
 var usualRounds = map[string]int{
 	"queue": 5, "single": 5, "latency": 3, "latency under load": 3,
 	"fan": 3, "chain": 3, "layers": 3, "backlog": 5, "tenants": 3,
+	"queue, long": 3, "single, long": 3, "latency, long": 3, "fan, long": 3,
 }
 
 // forEach makes a spec for each of some systems; adjust may change one.
@@ -93,7 +95,7 @@ func (b *bench) on(database string, s spec) (r result, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.Dir)) }()
 	s.Slots, s.Conns = cmp.Or(b.slots, s.Slots), cmp.Or(b.conns, s.Conns)
-	if b.n > 0 {
+	if b.n > 0 && s.Shape == (shape{}) {
 		s.N = b.n
 	}
 	if strings.HasPrefix(s.System, "drover") {
@@ -120,9 +122,9 @@ func (b *bench) on(database string, s spec) (r result, err error) {
 // title names what was run.
 func (r result) title() string {
 	if r.Variant == "" {
-		return titles[r.System]
+		return systems[r.System].title
 	}
-	return titles[r.System] + ", " + r.Variant
+	return systems[r.System].title + ", " + r.Variant
 }
 
 // String shows what a run found, for the log.

@@ -111,7 +111,7 @@ func runMain(ctx context.Context, text string) (err error) {
 	if err := json.Unmarshal([]byte(text), &r.spec); err != nil {
 		return err
 	}
-	open, ok := systems[r.System]
+	k, ok := systems[r.System]
 	if !ok {
 		return fmt.Errorf("there is no system %q", r.System)
 	}
@@ -119,7 +119,7 @@ func runMain(ctx context.Context, text string) (err error) {
 	if !ok {
 		return fmt.Errorf("there is no workload %q", r.Workload)
 	}
-	if r.system, err = open(ctx, r.settings); err != nil {
+	if r.system, err = k.open(ctx, r.settings); err != nil {
 		return fmt.Errorf("open %s: %w", r.System, err)
 	}
 	defer func() {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // system runs jobs: Drover in one of its forms, or a peer. Every job is a no-op
@@ -73,22 +76,24 @@ type settings struct {
 	Conns    int    // connections to PostgreSQL; 0 is the system's best
 }
 
-// systems are what can be measured side by side.
-var systems = map[string]func(context.Context, settings) (system, error){
-	"drover":        openDrover,
-	"drover-http":   openDroverHTTP,
-	"drover-sqlite": openDroverSQLite,
-	"river":         openRiver,
-	"dbos":          openDBOS,
+// kind is a system that can be measured beside others.
+type kind struct {
+	title string // for people
+	open  func(context.Context, settings) (system, error)
+	// metered says that it keeps all it has in PostgreSQL, so that what that costs can be told.
+	metered bool
 }
 
-// titles are the systems' names for people.
-var titles = map[string]string{
-	"drover":        "Drover, in process",
-	"drover-http":   "Drover, server and worker processes over HTTP",
-	"drover-sqlite": "Drover, in process on SQLite (FULL)",
-	"river":         "River " + version("github.com/riverqueue/river") + ", in process",
-	"dbos":          "DBOS Go " + version("github.com/dbos-inc/dbos-transact-golang") + ", in process",
+// systems are all of them.
+var systems = map[string]kind{
+	"drover":        {"Drover, in process", openDrover, true},
+	"drover-http":   {"Drover, server and worker processes over HTTP", openDroverHTTP, true},
+	"drover-sqlite": {"Drover, in process on SQLite (FULL)", openDroverSQLite, false},
+	"river":         {"River " + version("github.com/riverqueue/river") + ", in process", openRiver, true},
+	"dbos":          {"DBOS Go " + version("github.com/dbos-inc/dbos-transact-golang") + ", in process", openDBOS, true},
+	"asynq":         {"Asynq " + version("github.com/hibiken/asynq") + ", Redis that may lose seconds", openAsynq, false},
+	"temporal":      {"Temporal, server on PostgreSQL", openTemporal, true},
+	"asynq-durable": {"Asynq " + version("github.com/hibiken/asynq") + ", Redis that syncs every write", openAsynqDurable, false},
 }
 
 // payload is the input of every job.
@@ -154,3 +159,24 @@ func ended(ctx context.Context, r *run, n int, limit time.Duration) (time.Time, 
 		}
 	}
 }
+
+// fromMany submits n jobs from many goroutines at once, for systems that have no
+// call for many.
+func fromMany(ctx context.Context, s system, n int) error {
+	const parts = 50
+	var all errgroup.Group
+	for k := range parts {
+		all.Go(func() error {
+			for range n*(k+1)/parts - n*k/parts {
+				if err := s.submit(ctx, time.Time{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return all.Wait()
+}
+
+// silent is a log that nobody reads.
+var silent = slog.New(slog.DiscardHandler)

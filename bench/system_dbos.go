@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -37,7 +36,7 @@ func openDBOS(ctx context.Context, o settings) (_ system, err error) {
 	}
 	conns := cmp.Or(o.Conns, 20) // its own default
 	s.ctx, err = dbos.NewContext(ctx, dbos.Config{
-		AppName: "bench", DatabaseURL: fmt.Sprintf("%s&pool_max_conns=%d", o.Postgres, conns), Logger: slog.New(slog.DiscardHandler), ApplicationVersion: "1",
+		AppName: "bench", DatabaseURL: fmt.Sprintf("%s&pool_max_conns=%d", o.Postgres, conns), Logger: silent, ApplicationVersion: "1",
 	})
 	if err != nil {
 		s.pool.Close()

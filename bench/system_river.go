@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -62,7 +61,7 @@ func openRiver(ctx context.Context, o settings) (_ system, err error) {
 	s.client, err = river.NewClient(riverpgxv5.New(s.pool), &river.Config{
 		FetchCooldown:     2 * time.Millisecond,
 		FetchPollInterval: 20 * time.Millisecond,
-		Logger:            slog.New(slog.DiscardHandler),
+		Logger:            silent,
 		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: cmp.Or(o.Slots, 1000)}},
 		Workers:           workers,
 	})

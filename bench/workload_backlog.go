@@ -7,6 +7,12 @@ import (
 	"time"
 )
 
+// The variants of the backlog.
+const (
+	empty   = "empty"
+	crowded = "500,000 waiting and 1,000,000 finished"
+)
+
 // seedRun fills a database: Finished jobs that have ended, and N that wait.
 func seedRun(ctx context.Context, r *run) error {
 	if err := r.submitMany(ctx, r.N+r.Finished); err != nil {
@@ -49,9 +55,8 @@ func (r *run) worked(ctx context.Context, n, submitted int) error {
 
 // backlog: the same work on an empty database and on one in which 500,000 jobs
 // wait in the queue and 1,000,000 have finished.
-func (b *bench) backlog() (err error) { return b.backlogOf("drover") }
-
-func (b *bench) backlogOf(system string) (err error) {
+func (b *bench) backlog() (err error) {
+	const system = "drover"
 	full, err := b.pg.database(b.ctx)
 	if err != nil {
 		return err
@@ -61,11 +66,15 @@ func (b *bench) backlogOf(system string) (err error) {
 	if b.n > 0 { // a short run for those who try the bench
 		seed.Finished = 2 * b.n
 	}
-	if r, err := b.on(full, seed); err != nil || r.Void != "" {
-		return errors.Join(err, errors.New(r.Void))
+	r, err := b.on(full, seed)
+	if err == nil && r.Void != "" {
+		err = errors.New(r.Void)
 	}
-	empty := spec{System: system, Variant: "empty", N: 100_000}
-	crowded := empty
-	crowded.Variant, crowded.Postgres = "500,000 waiting, 1,000,000 finished", full
-	return b.rounds("backlog", empty, crowded)
+	if err != nil {
+		return err
+	}
+	clean := spec{System: system, Variant: empty, N: 100_000}
+	among := clean
+	among.Variant, among.Postgres = crowded, full
+	return b.rounds("backlog", clean, among)
 }

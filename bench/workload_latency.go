@@ -76,6 +76,9 @@ func latencyRun(ctx context.Context, r *run) error {
 	if want := int(r.For.Seconds() * probeRate); len(r.late) < want && r.void == "" {
 		r.void = fmt.Sprintf("%d of %d latencies", len(r.late), want)
 	}
+	if r.Rate > 0 {
+		r.values["load/s"] = r.Rate
+	}
 	r.values["p50 ms"] = quantile(r.late, 0.5)
 	r.values["p99 ms"] = quantile(r.late, 0.99)
 	return nil

@@ -52,8 +52,8 @@ func queueRun(ctx context.Context, r *run) (err error) {
 	r.values["submitted/s"] = float64(r.N) / submitted.Sub(began).Seconds()
 	r.values["worked/s"] = float64(r.N) / end.Sub(submitted).Seconds()
 	r.values["client CPU µs/task"] = per(float64((used - own).Microseconds()))
-	if r.System == "drover-sqlite" {
-		return nil // the rest is PostgreSQL's
+	if !systems[r.System].metered {
+		return nil
 	}
 	r.values["WAL bytes/task"] = per(float64(after.wal - before.wal))
 	r.values["commits/task"] = per(float64(after.commits - before.commits))

@@ -12,6 +12,12 @@ import (
 	"github.com/drover-dev/drover/client"
 )
 
+// The variants of the tenants.
+const (
+	alone  = "alone"
+	beside = "beside a tenant with 500,000 waiting"
+)
+
 const (
 	smallTenants = 100
 	jobsOfEach   = 50
@@ -86,8 +92,8 @@ func tenantsRun(ctx context.Context, r *run) error {
 
 // tenants: small tenants alone, and beside one that has 500,000 jobs waiting.
 func (b *bench) tenants() error {
-	alone := spec{System: "drover-http", Variant: "alone"}
-	beside := alone
-	beside.Variant, beside.N = "beside a tenant with 500,000 waiting", 500_000
-	return b.rounds("tenants", alone, beside)
+	small := spec{System: "drover-http", Variant: alone}
+	large := small
+	large.Variant, large.N = beside, 500_000
+	return b.rounds("tenants", small, large)
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# needs.sh THING…   (things: ffmpeg postgresql cc)
+# needs.sh THING…   (things: ffmpeg postgresql redis-server cc)
 #
 # Makes sure that programs are on this machine. What is missing is named first.
 # As root on Debian or a relative of it, it is then installed with apt-get; for
@@ -17,6 +17,9 @@ works() {
 	postgresql)
 		bin=$("$here/with-postgres.sh" --bin 2>/dev/null) && "$bin/initdb" --version >/dev/null 2>&1 && "$bin/postgres" --version >/dev/null 2>&1
 		;;
+	redis-server)
+		redis-server --version >/dev/null 2>&1
+		;;
 	cc)
 		echo 'int main(void) { return 0; }' | "${CC:-gcc}" -x c -o /dev/null - >/dev/null 2>&1
 		;;
@@ -32,6 +35,7 @@ how() {
 	case $1 in
 	ffmpeg) echo "Missing: ffmpeg 5.1 or newer, with ffprobe. Debian, Ubuntu: sudo apt-get install ffmpeg; macOS: brew install ffmpeg; else https://ffmpeg.org/download.html" ;;
 	postgresql) echo "Missing: the programs of PostgreSQL 15 or newer (no running server). Debian, Ubuntu: sudo apt-get install postgresql; macOS: brew install postgresql@17" ;;
+	redis-server) echo "Missing: redis-server 6 or newer (no running server). Debian, Ubuntu: sudo apt-get install redis-server; macOS: brew install redis" ;;
 	cc) echo "Missing: a C compiler, which Go's race detector needs. Debian, Ubuntu: sudo apt-get install gcc libc6-dev; macOS: xcode-select --install" ;;
 	esac
 }
