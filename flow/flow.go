@@ -209,6 +209,10 @@ func Over(other *Task) Option { return func(t *Task) { t.set("for_each", other.n
 // "all_done", "one_failed", "quorum(2)" and so on.
 func When(rule string) Option { return func(t *Task) { t.set("when", rule) } }
 
+// If is a condition in CEL, such as "tasks.quality.output.passed"; the task is
+// skipped where it is false.
+func If(condition string) Option { return func(t *Task) { t.set("if", condition) } }
+
 // Default is the output that stands in where the task has none, because it was
 // skipped or has failed: anything that encoding/json can write.
 func Default(output any) Option { return func(t *Task) { t.setJSON("default", output) } }

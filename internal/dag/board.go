@@ -277,9 +277,6 @@ func (p *Plan) Family(root int32) []int32 {
 	return out
 }
 
-// Conditional reports whether a condition decides over a row that its rule lets run.
-func (p *Plan) Conditional(Key) bool { return false }
-
 // Reach names the rows that the ends of rows may change with none of them running
 // in between: what must be in hand before a Board is told of those ends.
 type Reach struct {
@@ -310,7 +307,7 @@ func (r *Reach) Of(k Key, as Outcome, want func(Key)) {
 			want(c)
 			n := &p.Nodes[c.Node]
 			r.end(c, p.ends(c.Node, e.as)...)
-			if p.Conditional(c) {
+			if p.Conditional(c) || c.Index == Every && p.Conditional(Key{c.Node, Unexpanded}) {
 				r.end(c, Skipped, Failed)
 			}
 			if n.root == c.Node && c.Index < 0 {

@@ -88,6 +88,7 @@ var (
 		{"with", "The task's input: any value, with ${{ expressions }} in it; without it, the item of a map, otherwise the job's input.", `{"not":{"type":"null"}}`},
 		{"output", "A JSON Schema of what the task gives; an output that does not fit fails the task for good.",
 			`{"type":"object","if":{"required":["$schema"]},"else":{"$ref":"https://json-schema.org/draft/2020-12/schema"}}`},
+		{"if", "A condition in CEL over input, tasks.NAME.output, tasks.NAME.outcome, item and index; the task is skipped where it is false.", `{"type":"string","maxLength":4096}`},
 		{"when", "By how the tasks it waits for have ended, whether it runs; all_success if nobody says.",
 			`{"type":"string","pattern":"^(all_success|all_done|all_failed|one_success|one_failed|one_done|none_failed|none_failed_min_one_success|none_skipped|all_skipped|always|quorum\\( *[1-9][0-9]{0,6} *\\))$"}`},
 		{"default", "The output that stands in where the task has none, because it was skipped or has failed.", `true`},

@@ -1,6 +1,7 @@
 package dag
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -23,9 +24,31 @@ type mNode struct {
 	n     int // of quorum
 	size  int // elements of a map over a list; -1: no such map
 	over  int // the map it goes over; -1: none
+	// cond is its condition: none, "no" (false), "yes", "odd" (true for elements 1, 3, …)
+	// or "bad" (it cannot be told).
+	cond string
 }
 
-// mEnd is how a row of the model ended: ok fail skip block empty.
+// conds are how conditions are written.
+var mConds = map[string]string{"no": "input.no", "yes": "input.list.size() < 100", "odd": "index % 2 == 1", "bad": "input.no.such > 1"}
+
+// allows is what a condition makes of a row that the rule lets run: "run", or how it
+// ends.
+func (n *mNode) allows(element int) mEnd {
+	switch n.cond {
+	case "no":
+		return "skip"
+	case "bad":
+		return "broke"
+	case "odd":
+		if element%2 == 0 {
+			return "skip"
+		}
+	}
+	return "run"
+}
+
+// mEnd is how a row of the model ended: ok fail skip block broke empty.
 type mEnd string
 
 func (e mEnd) counts() Outcome {
@@ -148,6 +171,9 @@ func (g *mGraph) results() []mResult {
 			for e := range out[n.over].elements {
 				d := n.decide(above(e))
 				if d == "run" {
+					d = n.allows(e)
+				}
+				if d == "run" {
 					d = end(i, e)
 				}
 				out[i].elements = append(out[i].elements, d)
@@ -162,6 +188,9 @@ func (g *mGraph) results() []mResult {
 			}
 		default:
 			d := n.decide(above(-1))
+			if d == "run" && n.cond != "odd" {
+				d = n.allows(-1)
+			}
 			switch {
 			case d != "run":
 				out[i].one = d
@@ -169,7 +198,14 @@ func (g *mGraph) results() []mResult {
 				out[i].one = "empty"
 			case n.size > 0:
 				for e := range n.size {
-					out[i].elements = append(out[i].elements, end(i, e))
+					d := mEnd("run")
+					if n.cond == "odd" {
+						d = n.allows(e)
+					}
+					if d == "run" {
+						d = end(i, e)
+					}
+					out[i].elements = append(out[i].elements, d)
 				}
 			default:
 				out[i].one = end(i, 0)
@@ -197,6 +233,9 @@ func (g *mGraph) yaml() string {
 			fmt.Fprintf(&b, ", for_each: %s", g.nodes[n.over].name)
 		case n.size >= 0:
 			b.WriteString(`, for_each: "${{ input.list }}"`)
+		}
+		if n.cond != "" {
+			fmt.Fprintf(&b, ", if: %q", mConds[n.cond])
 		}
 		if len(g.parents(i)) > 0 {
 			rule := n.rule
@@ -248,6 +287,12 @@ func drawGraph(r *rand.Rand) *mGraph {
 				n.n = min(n.n, plain)
 			}
 		}
+		switch x := r.IntN(20); {
+		case x < 3:
+			n.cond = []string{"no", "yes", "bad"}[x]
+		case x < 6 && (n.over >= 0 || n.size >= 0):
+			n.cond = "odd"
+		}
 		g.nodes = append(g.nodes, n)
 	}
 	salt, rate := r.Uint64(), uint64(r.IntN(60))
@@ -272,6 +317,16 @@ type ledger struct {
 func (l *ledger) commit(board *Board[struct{}], size func(node int32) int) error {
 	for asks := board.Settle(); len(asks) > 0; asks = board.Settle() {
 		for _, s := range asks {
+			if l.plan.Conditional(s.Key) {
+				yes, err := l.plan.If(s.Node, Scope{Input: json.RawMessage(`{"no": false, "list": [1, 2]}`), Index: s.Index})
+				if err != nil {
+					board.Break(s)
+					continue
+				}
+				if board.Holds(s, yes); !yes || s.Index != Unexpanded {
+					continue
+				}
+			}
 			n := 0
 			if over := l.plan.Nodes[s.Node].Over; over < 0 {
 				n = size(s.Node)
@@ -304,7 +359,7 @@ func (l *ledger) commit(board *Board[struct{}], size func(node int32) int) error
 		case HasExpanded:
 			l.sizes[s.Node] = s.Size
 		case IsBroken:
-			return fmt.Errorf("%v broke", s.Key)
+			l.ended[s.Key] = "broke"
 		}
 	}
 	return l.check()
@@ -451,6 +506,9 @@ func (g *mGraph) mixed(mix map[string]int, l *ledger) {
 	mix["tasks"] += len(g.nodes)
 	for _, n := range g.nodes {
 		mix["rule "+n.rule]++
+		if n.cond != "" {
+			mix["condition "+n.cond]++
+		}
 		switch {
 		case n.over >= 0:
 			mix["maps element-wise"]++

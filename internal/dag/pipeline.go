@@ -58,6 +58,7 @@ type task struct {
 	when                 Rule
 	whenAt               need   // where it says so
 	stand                *value // default
+	cond                 need   // if, as it was written
 }
 
 // need is a task's name as it was written somewhere.
@@ -340,6 +341,10 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			}
 		case "default":
 			t.stand = v
+		case "if":
+			if s, ok := r.text(v, at); ok {
+				t.cond = need{s, v, at}
+			}
 		}
 	}
 	if v.get("run") == nil {
@@ -576,6 +581,8 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 			gives:     make([]*schema, n),
 			inputRefs: make([][]Ref, n),
 			eachRefs:  make([][]Ref, n),
+			condRefs:  make([][]Ref, n),
+			conds:     make([]*condition, n),
 		},
 		index: make(map[string]int32, n),
 		edges: make([][]edge, n),
@@ -749,6 +756,9 @@ func (c *compiler) expressions(i int32) {
 		refs.add(Ref{over, true})
 	}
 	c.plan.inputRefs[i] = refs.sorted()
+	if t.cond.v != nil {
+		c.condition(i, t.cond.v, t.cond.at)
+	}
 }
 
 // expression checks e and resolves it. Element says whether it is evaluated for

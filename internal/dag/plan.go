@@ -48,7 +48,9 @@ type Plan struct {
 
 	gives []*schema // per node; nil where the task declares no output
 
-	inputRefs, eachRefs [][]Ref // per node: what Render and Elements need
+	conds []*condition // per node; nil where nothing but the rule decides
+
+	inputRefs, eachRefs, condRefs [][]Ref // per node: what Render, Elements and If need
 }
 
 // Node is one task of the definition.
@@ -163,6 +165,8 @@ func Single(kind, queue string, timeout time.Duration, r drover.Retry) *Plan {
 		gives:     make([]*schema, 1),
 		inputRefs: make([][]Ref, 1),
 		eachRefs:  make([][]Ref, 1),
+		condRefs:  make([][]Ref, 1),
+		conds:     make([]*condition, 1),
 	}
 }
 
@@ -268,6 +272,8 @@ type Scope struct {
 	Input json.RawMessage
 	// Output returns the output of a row that has succeeded.
 	Output func(Key) (json.RawMessage, bool)
+	// Outcome returns how a row has ended; zero while it has not. Only conditions ask.
+	Outcome func(Key) Outcome
 	// Len returns the number of rows of an expanded map.
 	Len func(node int32) int
 	// Item and Index are the element of a mapped row. Of a map that goes over

@@ -365,13 +365,15 @@ type scope struct {
 	input json.RawMessage
 	have  bool                        // input is loaded
 	out   map[dag.Key]json.RawMessage // outputs, by task
-	ended map[dag.Key]drover.Status   // of the tasks looked at, how those ended that have
-	nodes map[int32]bool              // nodes whose outputs are all loaded
-	sizes map[int32]int
+	// Of the tasks looked at, how those ended that have, and which were blocked.
+	ended   map[dag.Key]drover.Status
+	blocked map[dag.Key]bool
+	nodes   map[int32]bool // nodes whose outputs are all loaded
+	sizes   map[int32]int
 }
 
 func newScope(job drover.JobID, plan *compiled) *scope {
-	return &scope{job: job, plan: plan, out: map[dag.Key]json.RawMessage{}, ended: map[dag.Key]drover.Status{}, nodes: map[int32]bool{}, sizes: map[int32]int{}}
+	return &scope{job: job, plan: plan, out: map[dag.Key]json.RawMessage{}, ended: map[dag.Key]drover.Status{}, blocked: map[dag.Key]bool{}, nodes: map[int32]bool{}, sizes: map[int32]int{}}
 }
 
 // want is what a task's expressions refer to; a reference to the same element
@@ -430,7 +432,7 @@ func loadScopes(ctx context.Context, tx store.Tx, wants []want) error {
 			continue
 		}
 		newest[o.Element] = o.Generation
-		s.ended[k] = o.Status
+		s.ended[k], s.blocked[k] = o.Status, o.How == lifecycle.HowBlocked
 		if delete(s.out, k); o.Status == drover.Succeeded { // of several generations the last counts
 			s.out[k] = o.Data
 		}

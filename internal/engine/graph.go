@@ -30,16 +30,20 @@ type graph struct {
 	whole map[int32]bool              // nodes of which every row is loaded
 	want  []dag.Key                   // to load
 	out   map[dag.Key]json.RawMessage // outputs of this transaction, not stored yet
+	as    map[dag.Key]dag.Outcome     // how tasks have ended in this transaction
+	scope *scope                      // what expressions see; once it is asked for
 	grew  bool                        // rows were added or replaced
 	x     []store.TaskRow             // new elements
+	items map[dag.Key]json.RawMessage // theirs, of maps over a list
 	fail  map[dag.Key]*drover.Failure // of rows that broke
+	why   map[dag.Key]string          // rows were skipped, where their rule does not tell
 }
 
 // alone is the plan of a Kind job as far as its graph goes.
 var alone = dag.Single("alone", "", 0, drover.Retry{})
 
 func newGraph(p *compiled, job drover.JobID, total int32) *graph {
-	g := &graph{plan: p, job: job, total: total, whole: map[int32]bool{}, out: map[dag.Key]json.RawMessage{}, fail: map[dag.Key]*drover.Failure{}}
+	g := &graph{plan: p, job: job, total: total, whole: map[int32]bool{}, out: map[dag.Key]json.RawMessage{}, as: map[dag.Key]dag.Outcome{}, items: map[dag.Key]json.RawMessage{}, why: map[dag.Key]string{}, fail: map[dag.Key]*drover.Failure{}}
 	on := alone
 	if p != nil {
 		on = p.Plan
@@ -75,7 +79,7 @@ func tallyOf(t *lifecycle.Task) dag.Tally {
 
 // ended tells the graph of a task that has ended.
 func (g *graph) ended(k dag.Key, as dag.Outcome, output json.RawMessage) {
-	if as == dag.Succeeded {
+	if g.as[k] = as; as == dag.Succeeded {
 		g.out[k] = output
 	}
 	g.board.End(k, as)
@@ -127,51 +131,64 @@ type seat = dag.Seat[lifecycle.Task]
 // answer reads what the expressions of the rows refer to, in one round trip, and
 // tells the boards what they come to.
 func answer(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, asks []question) error {
-	scopes := make([]*scope, len(asks))
-	wants := make([]want, len(asks))
-	for i, a := range asks {
-		s := newScope(a.job, a.plan)
-		s.out, s.input, s.have = a.out, a.input, a.have
-		scopes[i], wants[i] = s, want{s, a.plan.ForEachRefs(a.seat.Node), 0}
-		if over := a.plan.Nodes[a.seat.Node].Over; over >= 0 {
-			wants[i] = want{s, []dag.Ref{{Node: over, Same: true}, {Node: over}}, dag.Unexpanded}
+	var wants []want
+	var overs []store.Key
+	var ids []drover.TaskID // whose items are wanted
+	for _, a := range asks {
+		if a.scope == nil {
+			a.scope = newScope(a.job, a.plan)
+			a.scope.out, a.scope.input, a.scope.have = a.out, a.input, a.have
+		}
+		n, s := &a.plan.Nodes[a.seat.Node], a.seat
+		if a.plan.Conditional(s.Key) {
+			wants = append(wants, want{a.scope, a.plan.CondRefs(s.Node), s.Index})
+			if n.Mapped && n.Over < 0 && s.Stored {
+				ids = append(ids, s.Task.ID)
+			}
+		}
+		switch {
+		case s.Index != dag.Unexpanded:
+		case n.Over < 0:
+			wants = append(wants, want{a.scope, a.plan.ForEachRefs(s.Node), 0})
+		default:
+			wants = append(wants, want{a.scope, []dag.Ref{{Node: n.Over, Same: true}, {Node: n.Over}}, dag.Unexpanded})
+			overs = append(overs, store.Key{Job: a.job, Node: n.Over, Index: dag.Unexpanded})
 		}
 	}
 	if err := loadScopes(ctx, tx, wants); err != nil {
 		return err
 	}
-	var overs []store.Key
-	for _, a := range asks {
-		if over := a.plan.Nodes[a.seat.Node].Over; over >= 0 {
-			overs = append(overs, store.Key{Job: a.job, Node: over, Index: dag.Unexpanded})
+	var rows []lifecycle.Task
+	items := map[drover.TaskID][]byte{}
+	if len(overs)+len(ids) > 0 {
+		if err := tx.Pipe(ctx, store.LockPending(overs, &rows), store.TaskInputs(ids, items)); err != nil {
+			return err
 		}
 	}
 	waiting := map[store.Key]bool{}
-	if len(overs) > 0 {
-		var rows []lifecycle.Task
-		if err := tx.Pipe(ctx, store.LockPending(overs, &rows)); err != nil {
-			return err
-		}
-		for _, t := range rows {
-			waiting[store.Key{Job: t.Job, Node: t.Node, Index: t.Index}] = true
-		}
+	for _, t := range rows {
+		waiting[store.Key{Job: t.Job, Node: t.Node, Index: t.Index}] = true
 	}
-	for i, a := range asks {
-		a.input, a.have = scopes[i].input, true
+	for _, a := range asks {
+		a.input, a.have = a.scope.input, true
+		if a.plan.Conditional(a.seat.Key) && !a.holds(items[a.seat.Task.ID]) || a.seat.Index != dag.Unexpanded {
+			continue
+		}
 		if over := a.plan.Nodes[a.seat.Node].Over; over >= 0 {
 			switch {
-			case scopes[i].ended[dag.Key{Node: over, Index: dag.Unexpanded}] != 0:
+			case a.scope.ended[dag.Key{Node: over, Index: dag.Unexpanded}] != 0:
+				a.why[a.seat.Key] = "the map it goes over has no elements"
 				a.board.Holds(a.seat, false)
-			case scopes[i].sizes[over] == 0 && !waiting[store.Key{Job: a.job, Node: over, Index: dag.Unexpanded}]:
+			case a.scope.sizes[over] == 0 && !waiting[store.Key{Job: a.job, Node: over, Index: dag.Unexpanded}]:
 				a.board.Expand(a.seat, 0, nil)
 			default: // in a database that an earlier build has left so
-				a.broke(a.seat, "its elements are those of %q, and they have been parted; submit the job again", a.plan.Nodes[over].Name)
+				a.broke(a.seat, drover.ClassExpand, "its elements are those of %q, and they have been parted; submit the job again", a.plan.Nodes[over].Name)
 			}
 			continue
 		}
-		items, err := a.plan.Elements(a.seat.Node, scopes[i].dag(nil, 0))
+		items, err := a.plan.Elements(a.seat.Node, a.view(nil, 0))
 		if err != nil {
-			a.broke(a.seat, "%s", err.Error())
+			a.broke(a.seat, drover.ClassExpand, "%s", err.Error())
 			continue
 		}
 		a.expand(e, now, a.seat, items)
@@ -179,9 +196,45 @@ func answer(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, 
 	return nil
 }
 
-// broke ends a row whose list cannot be told: the failure is the user's to mend.
-func (g *graph) broke(s *seat, format string, args ...any) {
-	g.fail[s.Key] = &drover.Failure{Class: drover.ClassExpand, Message: fmt.Sprintf(format, args...)}
+// holds answers for the condition of a row.
+func (a *question) holds(item []byte) bool {
+	if i, ok := a.items[a.seat.Key]; ok {
+		item = i
+	}
+	yes, err := a.plan.If(a.seat.Node, a.view(item, a.seat.Index))
+	if err != nil {
+		a.broke(a.seat, drover.ClassInput, "%s", err.Error())
+		return false
+	}
+	if !yes {
+		a.why[a.seat.Key] = "if: " + cutAt(a.plan.CondSource(a.seat.Node), 200)
+	}
+	a.board.Holds(a.seat, yes)
+	return yes
+}
+
+// view is what expressions see, with what has happened in this transaction.
+func (g *graph) view(item []byte, index int32) dag.Scope {
+	s := g.scope.dag(item, index)
+	s.Outcome = func(k dag.Key) dag.Outcome {
+		if o, ok := g.as[k]; ok {
+			return o
+		}
+		if seat := g.board.At(k); seat != nil && seat.Fate > dag.Runs && seat.Fate != dag.HasExpanded {
+			return seat.Fate.Outcome()
+		}
+		if status, ok := g.scope.ended[k]; ok {
+			return dag.OutcomeOf(status, g.scope.blocked[k])
+		}
+		return 0
+	}
+	return s
+}
+
+// broke ends a row whose condition or list cannot be told: the failure is the
+// user's to mend.
+func (g *graph) broke(s *seat, class drover.ErrorClass, format string, args ...any) {
+	g.fail[s.Key] = &drover.Failure{Class: class, Message: fmt.Sprintf(format, args...)}
 	g.board.Break(s)
 }
 
@@ -226,10 +279,10 @@ func (g *graph) expand(e *Engine, now lifecycle.Instant, s *seat, items []json.R
 	grown := int(g.total) + len(g.x) + len(g.plan.Family(s.Node))*(n-1)
 	switch {
 	case n > MaxMap:
-		g.broke(s, "for_each gives %d elements; a map has at most %d", n, MaxMap)
+		g.broke(s, drover.ClassExpand, "for_each gives %d elements; a map has at most %d", n, MaxMap)
 		return
 	case grown > MaxTasks:
-		g.broke(s, "with %d elements the job would have %d tasks; at most %d", n, grown, MaxTasks)
+		g.broke(s, drover.ClassExpand, "with %d elements the job would have %d tasks; at most %d", n, grown, MaxTasks)
 		return
 	}
 	g.board.Expand(s, n, func(old *seat, index int32) lifecycle.Task {
@@ -239,6 +292,7 @@ func (g *graph) expand(e *Engine, now lifecycle.Instant, s *seat, items []json.R
 		row := g.record(t, nil)
 		if old == s {
 			row.Input = items[index]
+			g.items[dag.Key{Node: s.Node, Index: index}] = items[index]
 		}
 		g.x = append(g.x, row)
 		return t
@@ -312,7 +366,9 @@ func (g *graph) end(x *changes, live *store.JobLive, s *seat) {
 		how.reason = "a task above it failed (when: " + g.plan.Nodes[s.Node].When.String() + ")"
 	default:
 		t = lifecycle.Skipped(s.Task, x.now)
-		how.reason = "when: " + g.plan.Nodes[s.Node].When.String()
+		if how.reason = g.why[s.Key]; how.reason == "" {
+			how.reason = "when: " + g.plan.Nodes[s.Node].When.String()
+		}
 	}
 	x.end(live, g.plan.Tenant, t, how)
 }

@@ -78,9 +78,9 @@ func queuedClassesOf(queue int32, after int16, classes *[]int16) Stmt {
 // What claimed tasks' inputs are filled in from.
 var (
 	elementOutputs = driver.New("read elements' outputs", "job_id uuid, node int, idx int",
-		"SELECT t.job_id, t.node, t.idx, f.generation, f.status, f.output FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx = {idx} JOIN task_final f ON f.task_id = t.id")
+		"SELECT t.job_id, t.node, t.idx, f.generation, f.status, f.how, f.output FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx = {idx} JOIN task_final f ON f.task_id = t.id")
 	nodeOutputs = driver.New("read nodes' outputs", "job_id uuid, node int",
-		"SELECT t.job_id, t.node, t.idx, f.generation, f.status, f.output FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx >= 0 JOIN task_final f ON f.task_id = t.id")
+		"SELECT t.job_id, t.node, t.idx, f.generation, f.status, f.how, f.output FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx >= 0 JOIN task_final f ON f.task_id = t.id")
 	countElements = driver.New("count maps' elements", "job_id uuid, node int",
 		"SELECT t.job_id, t.node, count(*) FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx >= 0 GROUP BY t.job_id, t.node")
 	selectInputs = driver.New("read jobs' inputs", "id uuid", "SELECT j.id, j.input FROM {rows} JOIN jobs j ON j.id = {id}")
@@ -99,6 +99,7 @@ type Output struct {
 	Element
 	Generation int32
 	Status     drover.Status
+	How        lifecycle.How
 	Data       []byte
 }
 
@@ -108,7 +109,7 @@ func elements(rows []Element) []any {
 
 func scanOutput(r driver.Row) (o Output, err error) {
 	var status int16
-	err = r.Scan((*[16]byte)(&o.Job), &o.Node, &o.Index, &o.Generation, &status, &o.Data)
+	err = r.Scan((*[16]byte)(&o.Job), &o.Node, &o.Index, &o.Generation, &status, (*int16)(&o.How), &o.Data)
 	o.Status = drover.Status(status)
 	return o, err
 }
