@@ -15,7 +15,7 @@ GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 # The run whose figures are published.
 CHAOS_FOR  ?= 4m
 
-.PHONY: help build demo test chaos chaos-lease bench bench-long sim conformance fuzz mutants upgrade reliability check lint golangci docs docs-check clean
+.PHONY: help build demo test chaos chaos-lease bench bench-long bench-check sim conformance fuzz mutants upgrade reliability check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -51,6 +51,10 @@ bench-long: build bin/bench ## the long workloads, and Asynq and Temporal (2 hou
 
 bin/temporal/server:
 	GOBIN=$(CURDIR)/bin/temporal go install go.temporal.io/server/cmd/server@$(TEMPORAL) go.temporal.io/server/cmd/tools/sql@$(TEMPORAL)
+
+bench-check: bin/bench ## in half a minute: is Drover as fast beside River as bench/floor.json asks? RECORD=1 records what it is now
+	@tools/needs.sh postgresql
+	@DURABLE=1 tools/with-postgres.sh bin/bench $(if $(RECORD),-record,-check)
 
 .PHONY: bin/bench
 bin/bench:

@@ -84,14 +84,18 @@ func main() {
 	flag.IntVar(&c.conns, "conns", 0, "connections to PostgreSQL, instead of each system's best")
 	flag.DurationVar(&c.length, "for", 0, "how long each long workload lasts, instead of its own time")
 	flag.StringVar(&c.profile, "cpuprofile", "", "`file` for the processor profile of the process that runs Drover; the last run's stays")
+	check := flag.Bool("check", false, "only run the small benchmark of continuous integration, and fail under the floor of bench/floor.json")
+	record := flag.Bool("record", false, "run that benchmark and record the ratio in bench/floor.json")
 	work := flag.Bool("worker", false, "be the worker process; the bench starts it")
 	one := flag.String("run", "", "be the process of one run; the bench starts it")
 	flag.Parse()
 	c.only, c.systems = listed(*only), listed(*chosen)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	run := func() error { return measure(ctx, *root, c) }
+	run := func() error { return withBench(ctx, *root, c, (*bench).measure) }
 	switch {
+	case *check || *record:
+		run = func() error { return withBench(ctx, *root, c, func(b *bench) error { return b.check(*record) }) }
 	case *work:
 		run = func() error { return workerMain(ctx) }
 	case *one != "":
@@ -111,7 +115,8 @@ func listed(text string) []string {
 	return strings.Split(text, ",")
 }
 
-func measure(ctx context.Context, root string, c choice) (err error) {
+// withBench prepares what is needed and throws it away after do.
+func withBench(ctx context.Context, root string, c choice, do func(*bench) error) (err error) {
 	if root, err = filepath.Abs(root); err != nil {
 		return err
 	}
@@ -138,7 +143,12 @@ func measure(ctx context.Context, root string, c choice) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
-	if b.report, err = newReport(ctx, root, b.dir, b.pg.url); err != nil {
+	return do(b)
+}
+
+// measure measures the parts that are chosen, and reports.
+func (b *bench) measure() (err error) {
+	if b.report, err = newReport(b.ctx, b.root, b.dir, b.pg.url); err != nil {
 		return err
 	}
 	if l := b.report.Load; l > 1 {
@@ -146,7 +156,7 @@ func measure(ctx context.Context, root string, c choice) (err error) {
 	}
 	began := time.Now()
 	for _, p := range parts {
-		if c.only == nil && p.long != c.long || c.only != nil && !slices.Contains(c.only, p.name) {
+		if b.only == nil && p.long != b.long || b.only != nil && !slices.Contains(b.only, p.name) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "bench: %s, %.0f s in\n", p.name, time.Since(began).Seconds())
@@ -157,15 +167,15 @@ func measure(ctx context.Context, root string, c choice) (err error) {
 	b.report.Seconds = time.Since(began).Seconds()
 	b.report.LoadAfter = load()
 	b.report.print(os.Stdout)
-	if err := b.report.writeJSON(filepath.Join(root, "bench", "out.json")); err != nil {
+	if err := b.report.writeJSON(filepath.Join(b.root, "bench", "out.json")); err != nil {
 		return err
 	}
-	if c.only == nil {
+	if b.only == nil {
 		target := "bench"
-		if c.long {
+		if b.long {
 			target = "bench-long"
 		}
-		if err := b.report.writeDoc(filepath.Join(root, "docs", "performance.md"), target); err != nil {
+		if err := b.report.writeDoc(filepath.Join(b.root, "docs", "performance.md"), target); err != nil {
 			return err
 		}
 	}

@@ -70,33 +70,34 @@ var targets = []target{
 func (r *report) reached() []target {
 	var out []target
 	for _, t := range targets {
-		ours, void := r.values(t.of)
-		if t.against != (who{}) {
-			theirs, other := r.values(t.against)
-			void += other
-			for round, v := range ours {
-				if base, ok := theirs[round]; ok && base > 0 {
-					ours[round] = v / base
-				} else {
-					delete(ours, round)
-				}
-			}
+		t.fill(r)
+		if len(t.Values) > 0 || t.Void != "" {
+			out = append(out, t)
 		}
-		if len(ours) == 0 && void == "" {
-			continue
-		}
-		for round := range len(r.Runs[t.of.workload]) {
-			if v, ok := ours[round]; ok {
-				t.Values = append(t.Values, v)
-			}
-		}
-		t.Void, t.Median, t.Quartile = void, median(t.Values), quantile(t.Values, 0.25)
-		if t.Most {
-			t.Quartile = quantile(t.Values, 0.75)
-		}
-		out = append(out, t)
 	}
 	return out
+}
+
+// fill takes the target's values from the runs.
+func (t *target) fill(r *report) {
+	ours, void := r.values(t.of)
+	theirs, other := r.values(t.against)
+	t.Void = void + other
+	for _, one := range r.Runs[t.of.workload] { // in the order of the rounds
+		v, ok := ours[one.Round]
+		delete(ours, one.Round)
+		base := theirs[one.Round]
+		if t.against == (who{}) {
+			base = 1
+		}
+		if ok && base > 0 {
+			t.Values = append(t.Values, v/base)
+		}
+	}
+	t.Median, t.Quartile = median(t.Values), quantile(t.Values, 0.25)
+	if t.Most {
+		t.Quartile = quantile(t.Values, 0.75)
+	}
 }
 
 // values are those of each round, and why they count for nothing.
