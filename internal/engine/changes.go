@@ -364,6 +364,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 
 // tell passes on after the commit what others wait for.
 func (e *Engine) tell(x *changes) {
+	e.marks.placed(x.live)
 	if e.OnQueued != nil && len(x.queues) > 0 {
 		var names []string
 		for q := range x.queues {

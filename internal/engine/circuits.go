@@ -54,7 +54,7 @@ func (e *Engine) throughCircuits(ctx context.Context, tx store.Tx, turns *rotati
 		}
 		x := *c
 		x.Lanes = mine
-		list, err := e.claimLanes(ctx, tx, turns, x, grant)
+		list, err := e.claimLanes(ctx, tx, turns, &x, grant)
 		if err != nil {
 			return nil, err
 		}

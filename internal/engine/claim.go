@@ -26,6 +26,7 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 	}
 	var leases []drover.Lease
 	var broken []unfit
+	var asked *ask
 	var turns *rotation
 	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
 		s, err := e.session(ctx, tx, c, a.Session, true)
@@ -36,17 +37,18 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 			return expiredSession(a.Session)
 		}
 		turns = e.lanes.rotation()
-		ask := &ask{session: s, acquire: a, turns: turns}
-		if err := tx.Pipe(ctx, e.askFor(ask, e.now())...); err != nil {
+		asked = &ask{session: s, acquire: a, turns: turns}
+		if err := tx.Pipe(ctx, e.askFor(asked, e.now())...); err != nil {
 			return err
 		}
-		leases, broken, err = e.claim(ctx, tx, ask)
+		leases, broken, err = e.claim(ctx, tx, asked)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
 	turns.keep()
+	asked.committed()
 	e.giveBack(ctx, broken)
 	return leases, nil
 }
@@ -60,6 +62,16 @@ type ask struct {
 	now     lifecycle.Instant
 	stopped []store.StoppedLane // mostly none
 	lanes   map[int32][]int32   // of each queue; nil is every lane
+	after   []func()            // what to remember once it is committed
+}
+
+func (a *ask) then(do func()) { a.after = append(a.after, do) }
+
+// committed remembers how far the claim has come.
+func (a *ask) committed() {
+	for _, do := range a.after {
+		do()
+	}
 }
 
 // queues names the queues to take from, in that order.
@@ -140,29 +152,57 @@ func join(got, more []store.Claimed) []store.Claimed {
 // over the lanes within a class. Lanes of circuits that are not closed are
 // stepped over; first, those of them that may let somebody go do.
 func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, a *ask, queue int32, n int) ([]store.Claimed, error) {
+	version, from := e.marks.of(queue, a.lanes[queue], a.now)
 	c := store.Claim{Queue: queue, Max: n, Session: a.session.ID, Acquire: a.acquire.Number, AfterClass: -1, Cursor: a.turns.get(queue), Now: a.now, Lanes: a.lanes[queue]}
 	if c.Lanes != nil && len(c.Lanes) == 0 {
 		return nil, nil
 	}
-	if !slices.ContainsFunc(a.stopped, func(l store.StoppedLane) bool { return l.Queue == queue }) {
-		return e.claimLanes(ctx, tx, a.turns, c, n)
+	if slices.ContainsFunc(a.stopped, func(l store.StoppedLane) bool { return l.Queue == queue }) {
+		got, err := e.throughCircuits(ctx, tx, a.turns, &c, n, a.stopped)
+		if err != nil || len(got) == n || len(c.Lanes) == 0 {
+			return got, err
+		}
+		more, err := e.claimLanes(ctx, tx, a.turns, &c, n-len(got))
+		return join(got, more), err
 	}
-	got, err := e.throughCircuits(ctx, tx, a.turns, &c, n, a.stopped)
-	if err != nil || len(got) == n || len(c.Lanes) == 0 {
-		return got, err
+	var got []store.Claimed
+	if len(from.lanes) > 0 {
+		at := c
+		at.Floors, at.Class = from.lanes, from.class
+		list, err := store.ClaimTasks(ctx, tx, e.db.Dialect(), at)
+		if err != nil {
+			return nil, err
+		}
+		if len(list) > 0 {
+			c.Cursor = farthest(list, c.Cursor)
+			a.turns.set(queue, c.Cursor)
+		}
+		if len(list) == n {
+			a.then(func() { e.marks.moved(queue, c.Lanes, version, from.next(list, n, c.Lanes, a.now)) })
+			return list, nil
+		}
+		got = list
 	}
-	more, err := e.claimLanes(ctx, tx, a.turns, c, n-len(got))
-	return join(got, more), err
+	more, err := e.claimLanes(ctx, tx, a.turns, &c, n-len(got))
+	if err != nil {
+		return nil, err
+	}
+	var next floors
+	if e.db.LeavesDeadRows() {
+		next = next.next(more, n-len(got), c.Lanes, a.now)
+	}
+	a.then(func() { e.marks.moved(queue, c.Lanes, version, next) })
+	return join(got, more), nil
 }
 
 // claimLanes takes up to n tasks of the lanes of c, of all there are when it
 // names none.
-func (e *Engine) claimLanes(ctx context.Context, tx store.Tx, turns *rotation, c store.Claim, n int) ([]store.Claimed, error) {
+func (e *Engine) claimLanes(ctx context.Context, tx store.Tx, turns *rotation, c *store.Claim, n int) ([]store.Claimed, error) {
 	var got []store.Claimed
 	var classes []int16 // that are left after the first take
 	take := func() (int, error) {
 		c.Max = n - len(got)
-		list, err := store.ClaimTasks(ctx, tx, e.db.Dialect(), c)
+		list, err := store.ClaimTasks(ctx, tx, e.db.Dialect(), *c)
 		if err != nil || len(list) == 0 {
 			return 0, err
 		}

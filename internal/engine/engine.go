@@ -48,6 +48,7 @@ type Engine struct {
 	plans    plans
 	jobHeads heads
 	lanes    cursors
+	marks    claimMarks
 	filing   filing
 
 	tokens tokenCache

@@ -62,10 +62,12 @@ func (e *Engine) Settle(ctx context.Context, batch []Settlement) []SettleResult 
 	}
 	var x *changes
 	var broken []unfit
+	var asks []*ask
 	var turns *rotation
-	err := e.db.Write(ctx, func(tx store.Tx) error {
+	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
 		x, broken, turns = e.changes(e.now()), nil, e.lanes.rotation()
-		return e.settleBatch(ctx, tx, x, batch, live, turns, out, &broken)
+		asks, err = e.settleBatch(ctx, tx, x, batch, live, turns, out, &broken)
+		return err
 	})
 	if err != nil {
 		for _, i := range live {
@@ -76,6 +78,9 @@ func (e *Engine) Settle(ctx context.Context, batch []Settlement) []SettleResult 
 		return out
 	}
 	turns.keep()
+	for _, a := range asks {
+		a.committed()
+	}
 	e.after(ctx, x)
 	e.giveBack(ctx, broken)
 	return out
@@ -95,7 +100,7 @@ func checkSettlement(s *Settlement) error {
 // settleBatch settles those of the batch that are live. It takes the running
 // rows with the trip that reads the sessions; if one of those is refused it
 // leaves that one out and begins anew.
-func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, turns *rotation, out []SettleResult, broken *[]unfit) error {
+func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, turns *rotation, out []SettleResult, broken *[]unfit) ([]*ask, error) {
 	var reports []*report
 	var asks []*ask
 	var read, share []int64
@@ -126,7 +131,7 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	leases, byLease := leasesOf(reports)
 	taken := make([]lifecycle.Task, 0, len(leases))
 	if err := tx.Pipe(ctx, store.ReadSessions(sortedUnique(share), true, sessions), store.ReadSessions(sortedUnique(read), false, sessions), store.TakeRunning(leases, &taken)); err != nil {
-		return err
+		return nil, err
 	}
 	var refused *drover.Error
 	for _, i := range live {
@@ -135,26 +140,26 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 			out[i] = SettleResult{Err: refused}
 			continue
 		} else if err != nil {
-			return err
+			return nil, err
 		}
 		if a := batch[i].Acquire; a != nil && !s.Draining && !e.expired(s) {
 			asks = append(asks, &ask{session: s, acquire: *a, out: &out[i], turns: turns})
 		}
 	}
 	if refused != nil {
-		return store.ErrRetry
+		return nil, store.ErrRetry
 	}
 	for _, a := range asks {
 		x.last = append(x.last, e.askFor(a, x.now)...)
 	}
 	if err := e.settleTaken(ctx, tx, x, reports, byLease, taken); err != nil {
-		return err
+		return nil, err
 	}
 	var got []drover.Lease
 	for _, a := range asks {
 		leases, bad, err := e.claim(ctx, tx, a)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		a.out.Leases = leases
 		got = append(got, leases...)
@@ -163,7 +168,7 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	if len(x.circuits) == 0 {
 		x.gone(got)
 	}
-	return nil
+	return asks, nil
 }
 
 func sortedUnique(ids []int64) []int64 {

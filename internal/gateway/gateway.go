@@ -181,8 +181,12 @@ func (g *Gateway) announceSoon() {
 // heard takes in what servers announce. What this one says of jobs it has told
 // those who wait here already.
 func (g *Gateway) heard(n engine.News) {
+	own := n.From == g.name
+	if !own {
+		g.engine.Recheck(n.Queues)
+	}
 	g.Woken(n.Queues)
-	if n.From == g.name {
+	if own {
 		return
 	}
 	g.Stirred(n.Jobs)

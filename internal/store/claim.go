@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/drover-dev/drover"
@@ -21,6 +22,10 @@ type Claim struct {
 	// Lanes, when not nil, are the only lanes to take from (a worker of one tenant).
 	Lanes []int32
 	Now   instant
+	// Floors, when there are some, are the only lanes to take from, of class Class,
+	// each from a place on. Only PostgreSQL looks at them.
+	Floors []Floor
+	Class  drover.Class
 	// Classes, when set, receives the classes that have rows in the queue after the
 	// claim, where that came up short.
 	Classes *[]int16
@@ -40,8 +45,23 @@ type Claimed struct {
 	Held bool
 }
 
-// maxLanes bounds the lanes one claim serves.
-const maxLanes = 64
+// MaxLanes bounds the lanes one claim serves.
+const MaxLanes = 64
+
+// Floor is a place in a lane of a queue's class.
+type Floor struct {
+	Lane int32
+	Due  instant
+	Task drover.TaskID
+}
+
+// Before reports whether f is before g in a lane.
+func (f Floor) Before(g Floor) bool {
+	if f.Due != g.Due {
+		return f.Due < g.Due
+	}
+	return bytes.Compare(f.Task[:], g.Task[:]) < 0
+}
 
 // ClaimTasks moves up to Max tasks of one class from task_queued to
 // task_running, rotating over its lanes, and returns them. It steps over jobs

@@ -18,7 +18,10 @@ LANES
 pick AS (SELECT p.at FROM ln, LATERAL (SELECT q.ctid AS at FROM task_queued q
     WHERE q.queue = $1 AND q.class = (SELECT class FROM c) AND q.lane = ln.lane AND NOT EXISTS (SELECT 1 FROM job_holds h WHERE h.job_id = q.job_id AND h.kind < 3)
     ORDER BY q.queue, q.class, q.lane, q.due_at, q.task_id LIMIT (SELECT ($2::bigint + count(*) - 1) / greatest(count(*), 1) FROM ln) FOR UPDATE OF q SKIP LOCKED) p LIMIT $2::bigint),
-d AS (DELETE FROM task_queued q WHERE q.ctid = ANY (ARRAY(SELECT at FROM pick)) RETURNING q.*),
+` + claimMoves
+
+// claimMoves moves what was picked.
+const claimMoves = `d AS (DELETE FROM task_queued q WHERE q.ctid = ANY (ARRAY(SELECT at FROM pick)) RETURNING q.*),
 r AS (INSERT INTO task_running (` + runningCols + `)
   SELECT d.task_id, d.job_id, d.node, d.idx, d.queue, d.lane, d.class, d.generation, d.attempt + 1, d.losses, d.lease_version + 1, d.events, d.due_at, d.waits, d.ready_at, d.queued_at, greatest($7, d.queued_at), $3, $8 FROM d
   RETURNING ` + runningCols + `)
@@ -39,14 +42,22 @@ const givenLanes = `ln AS MATERIALIZED (SELECT u.lane FROM unnest($9::int[]) WIT
   WHERE EXISTS (SELECT 1 FROM task_queued q WHERE q.queue = $1 AND q.class = (SELECT class FROM c) AND q.lane = u.lane)
   ORDER BY (u.lane <= $5), u.lane LIMIT $6),`
 
-func claimSQL(lanes string) string {
-	s := strings.Replace(claimText, "LANES", lanes, 1)
-	return strings.Replace(s, "RETURNED", qualify("r", runningCols)+", "+qualify("t", claimedCols), 1)
+// claimFloorText is the claim of one class from a place on in each of the lanes named.
+// $1 queue $2 max $3 session $4 class $5 cursor $6 each $7 now $8 acquire $9 lanes $10 due_at $11 task_id
+const claimFloorText = `WITH pick AS (SELECT p.at FROM (SELECT * FROM unnest($9::int[], $10::bigint[], $11::uuid[]) u(lane, due_at, task_id) ORDER BY (u.lane <= $5), u.lane) ln, LATERAL (SELECT q.ctid AS at FROM task_queued q
+    WHERE q.queue = $1 AND q.class = $4 AND q.lane = ln.lane AND (q.due_at, q.task_id) >= (ln.due_at, ln.task_id) AND NOT EXISTS (SELECT 1 FROM job_holds h WHERE h.job_id = q.job_id AND h.kind < 3)
+    ORDER BY q.queue, q.class, q.lane, q.due_at, q.task_id LIMIT $6::bigint FOR UPDATE OF q SKIP LOCKED) p LIMIT $2::bigint),
+` + claimMoves
+
+func claimSQL(text, lanes string) string {
+	text = strings.Replace(text, "LANES", lanes, 1)
+	return strings.Replace(text, "RETURNED", qualify("r", runningCols)+", "+qualify("t", claimedCols), 1)
 }
 
 var (
-	claimAny   = driver.New("claim", "", claimSQL(skipLanes))
-	claimGiven = driver.New("claim of a tenant", "", claimSQL(givenLanes))
+	claimAny   = driver.New("claim", "", claimSQL(claimText, skipLanes))
+	claimGiven = driver.New("claim of a tenant", "", claimSQL(claimText, givenLanes))
+	claimFloor = driver.New("claim from floors", "", claimSQL(claimFloorText, ""))
 	// A claim sees the holds there were when it began. One that was committed since,
 	// before the claim came to the job's rows, is seen by the statement after it; one
 	// that is not committed waits for the rows, which the claim has.
@@ -60,9 +71,14 @@ var (
 const holdTime = time.Minute
 
 func claimPostgres(ctx context.Context, tx Tx, c Claim) (list []Claimed, err error) {
-	args := []any{c.Queue, int64(c.Max), c.Session, c.AfterClass, c.Cursor, int32(maxLanes), int64(c.Now), c.Acquire}
+	args := []any{c.Queue, int64(c.Max), c.Session, c.AfterClass, c.Cursor, int32(MaxLanes), int64(c.Now), c.Acquire}
 	text := claimAny
-	if c.Lanes != nil {
+	switch n := int64(len(c.Floors)); {
+	case n > 0:
+		text = claimFloor
+		args = []any{c.Queue, int64(c.Max), c.Session, int16(c.Class), c.Cursor, (int64(c.Max) + n - 1) / n, int64(c.Now), c.Acquire,
+			col(c.Floors, func(f *Floor) int32 { return f.Lane }), col(c.Floors, func(f *Floor) int64 { return int64(f.Due) }), col(c.Floors, func(f *Floor) [16]byte { return f.Task })}
+	case c.Lanes != nil:
 		text, args = claimGiven, append(args, c.Lanes)
 	}
 	held := map[drover.TaskID]bool{}

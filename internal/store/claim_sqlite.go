@@ -81,7 +81,7 @@ func claimInTurns(ctx context.Context, tx Tx, c Claim) ([]Claimed, error) {
 // lanesOf returns the lanes of a class that have rows, in rotation from the cursor.
 func lanesOf(ctx context.Context, tx Tx, c Claim, class int16) (lanes []int32, err error) {
 	for _, part := range [][2]int32{{c.Cursor, 1<<31 - 1}, {-1, c.Cursor}} {
-		for at := part[0]; len(lanes) < maxLanes; {
+		for at := part[0]; len(lanes) < MaxLanes; {
 			lane, ok, err := one[int32](ctx, tx, nextLane, c.Queue, class, at)
 			if err != nil {
 				return nil, err

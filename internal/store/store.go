@@ -99,6 +99,10 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	return db, nil
 }
 
+// LeavesDeadRows reports whether rows that were deleted stand in the way of those
+// who come after until they are vacuumed.
+func (db *DB) LeavesDeadRows() bool { return db.Dialect() == driver.PostgreSQL }
+
 func hidePassword(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {

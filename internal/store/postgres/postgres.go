@@ -264,7 +264,10 @@ func (t *transaction) Pipe(ctx context.Context, list ...driver.Stmt) error {
 			for _, c := range s.Cols {
 				args = append(args, array(c))
 			}
-			b.Queue(s.Text.SQL(driver.PostgreSQL), append(args, s.Args...)...)
+			for _, a := range s.Args {
+				args = append(args, array(a))
+			}
+			b.Queue(s.Text.SQL(driver.PostgreSQL), args...)
 			kept = append(kept, s)
 		}
 	}
