@@ -48,13 +48,13 @@ var lockOrder = map[string]int{
 
 	// A claim never waits (it steps over rows that are locked), but others wait
 	// for it: nothing that waits may follow. By turns on SQLite.
-	"claim": 11, "claim of a tenant": 11, "delete queued": 11,
+	"claim": 11, "claim of a tenant": 11, "claim from floors": 11, "delete queued": 11,
 
 	"start heartbeats": 12, // waits for a heartbeat at most, and that for nobody
 }
 
 // onlyOn names statements that one database alone has.
-var onlyOn = map[string]driver.Dialect{"claim": driver.PostgreSQL, "claim of a tenant": driver.PostgreSQL, "delete queued": driver.SQLite}
+var onlyOn = map[string]driver.Dialect{"claim": driver.PostgreSQL, "claim of a tenant": driver.PostgreSQL, "claim from floors": driver.PostgreSQL, "delete queued": driver.SQLite}
 
 // lockOnce names statements that sort what they lock: twice in a transaction they
 // would not have.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/store"
 )
 
 // typeOutputSchema is the type of the failure of a task whose output is not what
@@ -28,6 +29,16 @@ func checkOutputs(plans map[drover.JobID]*compiled, reports []*report) {
 		r.Status, r.Output = drover.OutcomeFailed, nil
 		r.Error = &drover.Failure{Class: drover.ClassPermanent, Type: typeOutputSchema, Message: unfitText(err)}
 	}
+}
+
+// unfitOutput reports whether an attempt that said it had succeeded failed because
+// of its output.
+func unfitOutput(end store.End) bool {
+	if end.Outcome != drover.OutcomeFailed {
+		return false
+	}
+	f := decodeFailure(end.Error)
+	return f != nil && f.Type == typeOutputSchema
 }
 
 // unfitShown is how many places of an output are named.

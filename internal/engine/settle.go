@@ -285,7 +285,7 @@ func (e *Engine) answerRepeats(ctx context.Context, tx store.Tx, reports []*repo
 		// success whose output did not fit its schema as a failure.
 		end, ok := ends[r.lease]
 		if ok && (end.Outcome == r.Status || end.Outcome == drover.OutcomeCancelled && r.Status != drover.OutcomeSucceeded ||
-			end.Outcome == drover.OutcomeFailed && end.Status == drover.Failed && r.Status == drover.OutcomeSucceeded) {
+			r.Status == drover.OutcomeSucceeded && unfitOutput(end)) {
 			r.answer.Status = end.Status
 			continue
 		}

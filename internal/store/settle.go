@@ -19,9 +19,9 @@ var (
 	readHeads    = driver.New("read job heads", "id uuid", "SELECT j.id, j.tenant, j.pipeline, j.trace FROM {rows} JOIN jobs j ON j.id = {id}")
 	readPolicies = driver.New("read policies", "id uuid", "SELECT t.id, t.policy FROM {rows} JOIN tasks t ON t.id = {id}")
 	readEnds     = driver.New("read ends of attempts", "task_id uuid, lease_version int",
-		"SELECT a.task_id, a.lease_version, a.session_id, a.status, a.outcome FROM {rows} JOIN attempts a ON a.task_id = {task_id} AND a.lease_version = {lease_version}")
+		"SELECT a.task_id, a.lease_version, a.session_id, a.status, a.outcome, a.error FROM {rows} JOIN attempts a ON a.task_id = {task_id} AND a.lease_version = {lease_version}")
 	readFinals = driver.New("read ends of tasks", "task_id uuid, lease_version int",
-		"SELECT f.task_id, f.lease_version, f.session_id, f.status, 'succeeded' FROM {rows} JOIN task_final f ON f.task_id = {task_id} AND f.lease_version = {lease_version} AND f.status = 8")
+		"SELECT f.task_id, f.lease_version, f.session_id, f.status, 'succeeded', f.error FROM {rows} JOIN task_final f ON f.task_id = {task_id} AND f.lease_version = {lease_version} AND f.status = 8")
 	laneByID = driver.New("read lane", "", "SELECT queue, tenant, kind, circuit FROM lanes WHERE id = $1")
 )
 
@@ -50,6 +50,7 @@ func ReadPolicies(tasks []drover.TaskID, policies map[drover.TaskID][]byte) Stmt
 type End struct {
 	Status  drover.Status // of the task after it
 	Outcome string
+	Error   []byte // JSON of its failure, or empty
 }
 
 // ReadEnds reads how attempts ended that no longer run: a repeat of a settle is
@@ -59,9 +60,10 @@ func ReadEnds(leases []Lease, ends map[Lease]End) []Stmt {
 	scan := func(r driver.Row) error {
 		var l Lease
 		var status int16
-		var outcome string
-		err := r.Scan((*[16]byte)(&l.Task), &l.Version, &l.Session, &status, &outcome)
-		ends[l] = End{drover.Status(status), outcome}
+		var e End
+		err := r.Scan((*[16]byte)(&l.Task), &l.Version, &l.Session, &status, &e.Outcome, &e.Error)
+		e.Status = drover.Status(status)
+		ends[l] = e
 		return err
 	}
 	return []Stmt{{Text: readEnds, Cols: cols, Scan: scan}, {Text: readFinals, Cols: cols, Scan: scan}}

@@ -21,7 +21,7 @@ import (
 )
 
 // oneDatabase are statements that only one database has.
-var oneDatabase = map[string]driver.Dialect{"claim": driver.PostgreSQL, "claim of a tenant": driver.PostgreSQL, "claimed tasks that were held meanwhile": driver.PostgreSQL}
+var oneDatabase = map[string]driver.Dialect{"claim": driver.PostgreSQL, "claim of a tenant": driver.PostgreSQL, "claim from floors": driver.PostgreSQL, "claimed tasks that were held meanwhile": driver.PostgreSQL}
 
 // apart are statements whose answers differ from one database to the next.
 var apart = []string{
