@@ -116,5 +116,5 @@ func (a *app) printAudit(list []engine.Audited) error {
 		a.note("drover: all %d invariants hold", len(list))
 		return nil
 	}
-	return exitf(exitError, "%d of %d invariants do not hold, in %d places", broken, len(list), places)
+	return exitf(exitError, "%d of %d invariants %s not hold, in %s", broken, len(list), map[bool]string{true: "does", false: "do"}[broken == 1], counted(int(places), "place", "places"))
 }

@@ -589,13 +589,13 @@ func (a *app) operationProgress() func(drover.BatchOperation) {
 
 func progressOf(o drover.BatchOperation) string {
 	if o.State == drover.BatchDryRun {
-		s := fmt.Sprintf("would %s %d dead letters", o.Action, o.Waiting)
+		s := fmt.Sprintf("would %s %s", o.Action, counted(o.Waiting, "dead letter", "dead letters"))
 		if o.Refused > 0 {
 			s += fmt.Sprintf("; %d would be refused", o.Refused)
 		}
 		return s
 	}
-	s := fmt.Sprintf("%s %d of %d dead letters", map[string]string{drover.ActionReplay: "replayed", drover.ActionClose: "closed"}[o.Action], o.Done, o.Total)
+	s := fmt.Sprintf("%s %d of %s", map[string]string{drover.ActionReplay: "replayed", drover.ActionClose: "closed"}[o.Action], o.Done, counted(o.Total, "dead letter", "dead letters"))
 	if o.Refused > 0 {
 		s += fmt.Sprintf(", %d refused", o.Refused)
 	}

@@ -334,9 +334,9 @@ func examineRecords(ctx context.Context, e *engine.Engine, mend bool, add adder)
 	case jobs == 0:
 		add("records", "ok", "", "the rows of every job agree with its records")
 	case open > 0:
-		add("records", "fail", "\"drover doctor --mend\" puts them right", "%d jobs do not agree with their records: %s", open, strings.Join(words, ", "))
+		add("records", "fail", "\"drover doctor --mend\" puts them right", "%s: %s", counted(open, "job does not agree with its records", "jobs do not agree with their records"), strings.Join(words, ", "))
 	default:
-		add("records", "warn", "", "%d jobs did not agree with their records and are mended: %s", jobs, strings.Join(words, ", "))
+		add("records", "warn", "", "%s: %s", counted(jobs, "job did not agree with its records and is mended", "jobs did not agree with their records and are mended"), strings.Join(words, ", "))
 	}
 }
 

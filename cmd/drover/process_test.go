@@ -773,7 +773,7 @@ func TestTheQueueIsRebuilt(t *testing.T) {
 					t.Errorf("doctor %v says:\n%s\nwant %q", more, out, want)
 				}
 			}
-			doctor("1 jobs do not agree with their records: 1 task_nowhere")
+			doctor("1 job does not agree with its records: 1 task_nowhere")
 			doctor("mended: it has not ended and stands in no table", "--rebuild-queue")
 			doctor("the rows of every job agree with its records")
 			f.start("server", "--http-addr", addr)

@@ -63,7 +63,7 @@ var taskColumns = columns[drover.Task]{
 			facts = append(facts, fact{name: "GENERATION", text: strconv.Itoa(t.Generation)})
 		}
 		if t.Unmet > 0 {
-			facts = append(facts, fact{name: "WAITS FOR", text: fmt.Sprintf("%d tasks before it", t.Unmet)})
+			facts = append(facts, fact{name: "WAITS FOR", text: counted(t.Unmet, "task", "tasks") + " before it"})
 		}
 		for _, b := range t.Blockers {
 			facts = append(facts, fact{name: "BLOCKED BY", text: b.Message + " (" + b.Code + ", for " + p.age(b.Since) + ")", paint: yellow})

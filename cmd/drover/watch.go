@@ -88,9 +88,11 @@ func (a *app) watchLive(ctx context.Context, c *client.Client, j drover.Job) err
 	defer refresh.Stop()
 	redraw := time.NewTicker(100 * time.Millisecond)
 	defer redraw.Stop()
+	looked := time.Time{}
 	look := func() {
+		looked = time.Now()
 		if job, err := c.Job(ctx, j.ID); err == nil {
-			v.job = job
+			v.job, v.behind = job, false
 		}
 		if v.stale || v.job.Tasks.Total != v.counted {
 			if tasks, _, err := collect(mostCounted, func(l client.List) (protocol.Page[drover.Task], error) {
@@ -117,7 +119,10 @@ func (a *app) watchLive(ctx context.Context, c *client.Client, j drover.Job) err
 				v.apply(<-events)
 			}
 			if err == nil {
-				look()
+				v.behind = true
+				for try := 0; v.behind && try < 5; try++ { // the last word is how it ended
+					look()
+				}
 				v.running = nil
 			}
 			return errors.Join(err, draw(true))
@@ -125,6 +130,10 @@ func (a *app) watchLive(ctx context.Context, c *client.Client, j drover.Job) err
 			look()
 			dirty = true
 		case <-redraw.C:
+			if v.behind && time.Since(looked) > lookPause { // what the foot tells goes with the lines above it
+				look()
+				dirty = true
+			}
 			if dirty {
 				if err := draw(false); err != nil {
 					return err
@@ -134,6 +143,9 @@ func (a *app) watchLive(ctx context.Context, c *client.Client, j drover.Job) err
 		}
 	}
 }
+
+// lookPause is how soon after a look at the job an event may cause the next.
+const lookPause = 250 * time.Millisecond
 
 // mostCounted bounds how many tasks are read to know how large the maps are.
 const mostCounted = 50_000
@@ -179,6 +191,7 @@ type watchView struct {
 
 	counted int  // tasks of the job when they were last read
 	stale   bool // they must be read again: some run anew
+	behind  bool // events have told what job does not say yet
 }
 
 type watchNode struct {
@@ -236,6 +249,9 @@ func (v *watchView) apply(e drover.Event) {
 	if e.Type == drover.TaskReplayed || e.Type == drover.JobReopened {
 		v.stale = true
 	}
+	if e.Seq > v.job.Events {
+		v.behind = true
+	}
 	f := factsOf(e)
 	if f.name == "" {
 		return
@@ -282,7 +298,7 @@ func (v *watchView) render(p *printer, width, height int) []string {
 		lines = append(lines, v.nodeLine(p, n, nameWidth, width))
 	}
 	if rest := len(v.nodes) - len(shown); rest > 0 {
-		lines = append(lines, fmt.Sprintf("… and %d more nodes", rest))
+		lines = append(lines, "… and " + counted(rest, "more node", "more nodes"))
 	}
 	if foot := v.foot(p); foot != "" {
 		lines = append(lines, foot)

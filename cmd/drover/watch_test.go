@@ -171,3 +171,32 @@ func TestEventsAreToldToPeople(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEventThatTheFootDoesNotTellIsLookedUp: lines and foot speak of one moment.
+func TestAnEventThatTheFootDoesNotTellIsLookedUp(t *testing.T) {
+	t.Parallel()
+	v := newWatchView(drover.Job{Events: 4}, nil)
+	v.apply(drover.Event{Seq: 4, Type: drover.TaskSucceeded, Data: []byte(`{"name":"a"}`)})
+	if v.behind {
+		t.Error("the job is looked at for an event that it tells already")
+	}
+	v.apply(drover.Event{Seq: 5, Type: drover.JobSucceeded})
+	if !v.behind {
+		t.Error("nobody looks at a job whose end has been told")
+	}
+}
+
+// TestCountsAreWords, one and many.
+func TestCountsAreWords(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]string{
+		"replayed 1 of 1 dead letter":  progressOf(drover.BatchOperation{Action: drover.ActionReplay, State: drover.BatchDone, Done: 1, Total: 1}),
+		"would close 2 dead letters":   progressOf(drover.BatchOperation{Action: drover.ActionClose, State: drover.BatchDryRun, Waiting: 2}),
+		"would replay 1 dead letter":   progressOf(drover.BatchOperation{Action: drover.ActionReplay, State: drover.BatchDryRun, Waiting: 1}),
+		"replayed 1 of 2 dead letters": progressOf(drover.BatchOperation{Action: drover.ActionReplay, State: drover.BatchDone, Done: 1, Total: 2}),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -520,7 +520,7 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 		}
 	case r.Status == outcomeLost:
 		event = drover.TaskLeaseExpired
-		how.failure = &drover.Failure{Class: drover.ClassLeaseLost, Message: fmt.Sprintf("the worker's lease ran out %d times; its attempts ended without a word", after.Losses)}
+		how.failure = &drover.Failure{Class: drover.ClassLeaseLost, Message: "the worker's lease ran out" + times(int(after.Losses)) + " without a word from the attempt"}
 	default: // released, or a cancellation acknowledged that nobody asked for
 		event = drover.TaskReleased
 	}

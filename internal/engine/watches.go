@@ -123,11 +123,26 @@ func (e *Engine) outOfTime(ctx context.Context, tx store.Tx, t *lifecycle.Task, 
 		}
 	}
 	f := &drover.Failure{Class: drover.ClassTimeout, Type: typeScheduleToClose, Cause: cause,
-		Message: fmt.Sprintf("not done within its schedule_to_close of %s, in %d attempts", drover.Duration(on.closes), t.Attempt)}
+		Message: fmt.Sprintf("not done within its schedule_to_close of %s, in %s", drover.Duration(on.closes), attempts(int(t.Attempt)))}
 	if cause != nil {
 		f.Message += "; the last failure: " + cause.Message
 	}
 	return f, nil
+}
+
+// times says how often something happened, where once goes without saying.
+func times(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" %d times", n)
+}
+
+func attempts(n int) string {
+	if n == 1 {
+		return "1 attempt"
+	}
+	return fmt.Sprintf("%d attempts", n)
 }
 
 // WatchOnce ends tasks whose schedule_to_close has passed, wherever they are, and
