@@ -187,6 +187,10 @@ type Submitted struct {
 	JobID  JobID  `json:"job_id,omitzero"`
 	Status Status `json:"status,omitzero"`
 	// Replayed says that an earlier request with this key or id made the job.
-	Replayed bool   `json:"replayed,omitempty"`
-	Err      *Error `json:"-"`
+	Replayed bool `json:"replayed,omitempty"`
+	// Deleted says that the job of that earlier request was accepted, has ended and
+	// has been deleted since: it does not run again, and how it ended is not known
+	// any more. Status is then what the first answer said.
+	Deleted bool   `json:"deleted,omitempty"`
+	Err     *Error `json:"-"`
 }

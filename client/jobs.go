@@ -24,7 +24,7 @@ func (c *Client) Submit(ctx context.Context, j drover.NewJob) (drover.Submitted,
 	if err != nil {
 		return drover.Submitted{}, err
 	}
-	return drover.Submitted{JobID: r.JobID, Status: r.Status, Replayed: r.Replayed}, nil
+	return drover.Submitted{JobID: r.JobID, Status: r.Status, Replayed: r.Replayed, Deleted: r.Deleted}, nil
 }
 
 // SubmitMany hands over up to 10,000 jobs in one transaction. The answer has one
@@ -50,7 +50,7 @@ func (c *Client) SubmitMany(ctx context.Context, jobs []drover.NewJob) ([]drover
 	}
 	out := make([]drover.Submitted, len(jobs))
 	for i, it := range r.Items {
-		out[i] = drover.Submitted{JobID: it.JobID, Status: it.Status, Replayed: it.Replayed, Err: it.Error.ToError()}
+		out[i] = drover.Submitted{JobID: it.JobID, Status: it.Status, Replayed: it.Replayed, Deleted: it.Deleted, Err: it.Error.ToError()}
 	}
 	return out, nil
 }

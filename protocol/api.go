@@ -66,7 +66,10 @@ type SubmitResponse struct {
 	JobID    drover.JobID  `json:"job_id"`
 	Status   drover.Status `json:"status"`
 	Replayed bool          `json:"replayed,omitempty"`
-	Links    Links         `json:"links"`
+	// Deleted says that the job of the earlier request has ended and has been
+	// deleted since: it does not run again. Status is what the first answer said.
+	Deleted bool  `json:"deleted,omitempty"`
+	Links   Links `json:"links"`
 }
 
 // BatchRequest is the body of POST /v1/jobs/batch.
@@ -84,7 +87,10 @@ type BatchItem struct {
 	JobID    drover.JobID  `json:"job_id,omitzero"`
 	Status   drover.Status `json:"status,omitzero"`
 	Replayed bool          `json:"replayed,omitempty"`
-	Error    *Problem      `json:"error,omitempty"`
+	// Deleted says that the job of the earlier request has ended and has been
+	// deleted since: it does not run again. Status is what the first answer said.
+	Deleted bool     `json:"deleted,omitempty"`
+	Error   *Problem `json:"error,omitempty"`
 }
 
 // ProcessingRequest is the body of POST /processing-jobs. The job's input

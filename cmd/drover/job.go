@@ -282,6 +282,13 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 		if err != nil {
 			return err
 		}
+		if s.Deleted {
+			a.note("drover: %s was made by an earlier request with this key, has ended and has been deleted since: it does not run again; another key makes another job", s.JobID)
+			if watch || wait {
+				return exitf(exitNotFound, "%s has been deleted: how it ended is not known any more", s.JobID)
+			}
+			return printOne(a.printer(), submittedColumns, s)
+		}
 		if s.Replayed {
 			a.note("drover: %s was made by an earlier request with this key", s.JobID)
 		}

@@ -298,7 +298,7 @@ func (v *watchView) render(p *printer, width, height int) []string {
 		lines = append(lines, v.nodeLine(p, n, nameWidth, width))
 	}
 	if rest := len(v.nodes) - len(shown); rest > 0 {
-		lines = append(lines, "… and " + counted(rest, "more node", "more nodes"))
+		lines = append(lines, "… and "+counted(rest, "more node", "more nodes"))
 	}
 	if foot := v.foot(p); foot != "" {
 		lines = append(lines, foot)

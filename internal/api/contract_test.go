@@ -190,6 +190,13 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		w.do("POST", self+"/cancel", w.admin, protocol.ActionRequest{RequestID: "c1"}).is(200, &job)
 		w.do("DELETE", self, w.admin, nil).is(204)
 		w.do("GET", self, w.admin, nil).refused(404, drover.CodeNotFound)
+		var gone protocol.SubmitResponse
+		r = w.do("POST", "/v1/jobs", w.admin, drover.NewJob{
+			Pipeline: "two-steps@1", Input: json.RawMessage(`{"object_id":"<o&1>"}`), Labels: map[string]string{"team": "vision"}, IdempotencyKey: `k "1"`,
+		}, "Prefer: wait=5").is(202, &gone)
+		if gone.JobID != sub.JobID || !gone.Replayed || !gone.Deleted || r.header.Get("Location") != "" {
+			t.Errorf("the repeat of a job that was deleted got %s with %v", r.body, r.header)
+		}
 		w.do("GET", "/v1/tasks/"+task.ID.String(), w.admin, nil).refused(404, drover.CodeNotFound)
 		w.do("GET", "/v1/artifacts/"+art.ID.String(), run, nil).refused(404, drover.CodeNotFound)
 

@@ -31,9 +31,14 @@ func (a *API) submitJob(w http.ResponseWriter, r *request) error {
 	}
 	h := w.Header()
 	links := protocol.LinksOf(s.JobID)
-	h.Set("Location", links.Self)
+	if !s.Deleted {
+		h.Set("Location", links.Self)
+	}
 	if s.Replayed {
 		h.Set(protocol.HeaderIdempotencyReplayed, "true")
+	}
+	if s.Deleted { // there is nothing to wait for
+		return a.reply(w, r, http.StatusAccepted, protocol.SubmitResponse{JobID: s.JobID, Status: s.Status, Replayed: true, Deleted: true, Links: links})
 	}
 	p := r.prefer()
 	if p.waits && !p.async {
@@ -71,7 +76,7 @@ func (a *API) submitBatch(w http.ResponseWriter, r *request) error {
 	}
 	items := make([]protocol.BatchItem, len(out))
 	for i, s := range out {
-		items[i] = protocol.BatchItem{JobID: s.JobID, Status: s.Status, Replayed: s.Replayed, Error: problemOf(r, s.Err)}
+		items[i] = protocol.BatchItem{JobID: s.JobID, Status: s.Status, Replayed: s.Replayed, Deleted: s.Deleted, Error: problemOf(r, s.Err)}
 	}
 	return a.reply(w, r, http.StatusOK, protocol.BatchResponse{Items: items})
 }

@@ -220,6 +220,65 @@ func TestALiveJobIsNeverDeleted(t *testing.T) {
 	})
 }
 
+// TestTheKeyOfADeletedJobSaysSo: its repeat runs nothing, whether or not the rows
+// are gone yet.
+func TestTheKeyOfADeletedJobSaysSo(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		n := drover.NewJob{Kind: "k", IdempotencyKey: "mine"}
+		id := w.submit(n)
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		again := func(n drover.NewJob) drover.Submitted {
+			t.Helper()
+			out, err := w.Submit(t.Context(), w.c, []drover.NewJob{n})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out[0]
+		}
+		if s := again(n); s.JobID != id || !s.Replayed || s.Deleted {
+			t.Errorf("while it is there: %+v", s)
+		}
+		if err := w.DeleteJob(t.Context(), w.c, id); err != nil {
+			t.Fatal(err)
+		}
+		for _, when := range []string{"deleted", "purged"} {
+			if s := again(n); s.JobID != id || !s.Replayed || !s.Deleted || s.Err != nil {
+				t.Errorf("%s: %+v", when, s)
+			}
+			if s := again(drover.NewJob{Kind: "other", IdempotencyKey: "mine"}); s.Err == nil || s.Err.Code != drover.CodeIdempotencyReused {
+				t.Errorf("%s, with another body: %+v", when, s)
+			}
+			w.purge()
+		}
+		if l := w.all(); len(l) != 0 {
+			t.Errorf("it runs again: %+v", l)
+		}
+	})
+}
+
+// TestAnIDIsFreeOnceAllOfItsJobIsGone, and not before: the rows that are being
+// deleted would go with the new job's.
+func TestAnIDIsFreeOnceAllOfItsJobIsGone(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		n := drover.NewJob{Kind: "k", ID: drover.JobID(w.db.NewID())}
+		w.submit(n)
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		if err := w.DeleteJob(t.Context(), w.c, n.ID); err != nil {
+			t.Fatal(err)
+		}
+		out, err := w.Submit(t.Context(), w.c, []drover.NewJob{n})
+		if err != nil || out[0].Err == nil || out[0].Err.Code != drover.CodeConflict {
+			t.Errorf("while its rows are being deleted: %+v, %v", out, err)
+		}
+		w.purge()
+		w.submit(n)
+		w.purge()
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		w.want(n.ID, drover.Succeeded)
+		w.audit()
+	})
+}
+
 // TestAnExpiryOfADeletedJobIsForgotten: a job that was deleted before its
 // expires_at keeps no other from expiring.
 func TestAnExpiryOfADeletedJobIsForgotten(t *testing.T) {

@@ -159,6 +159,7 @@ func (e *Engine) drafts(ctx context.Context, c Caller, jobs []drover.NewJob) (ou
 // answers as if the jobs had come one after the other.
 func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*draft, x *changes, out []drover.Submitted) error {
 	ids, keys := map[drover.JobID]store.KnownJob{}, map[string]store.KnownJob{}
+	leaving := map[drover.JobID]bool{}
 	var named []drover.JobID
 	for _, d := range drafts {
 		if !d.ID.IsZero() {
@@ -166,7 +167,9 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 		}
 	}
 	if len(named) > 0 {
-		if err := tx.Pipe(ctx, store.SelectJobs(uniqueSorted(named), ids)); err != nil {
+		named = uniqueSorted(named)
+		// In this order: a job that leaves between the two is seen by one of them.
+		if err := tx.Pipe(ctx, store.SelectJobs(named, ids), store.SelectLeaving(named, leaving)); err != nil {
 			return err
 		}
 	}
@@ -210,6 +213,10 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 			}
 			if k, ok := keys[d.IdempotencyKey]; ok && d.IdempotencyKey != "" {
 				out[d.at] = repeat(c, d, k)
+				continue
+			}
+			if leaving[d.ID] {
+				out[d.at] = drover.Submitted{Err: drover.Errorf(drover.CodeConflict, "job_id %s was that of a job which is being deleted; make another", d.ID)}
 				continue
 			}
 			first := byKey[d.IdempotencyKey] == nil && !open[d.ID]
@@ -301,7 +308,7 @@ func repeat(c Caller, d *draft, k store.KnownJob) drover.Submitted {
 		}
 		return drover.Submitted{Err: drover.Errorf(drover.CodeIdempotencyReused, "this %s was used for another request (job %s); send the same body again, or use a new one", what, k.Job)}
 	}
-	return drover.Submitted{JobID: k.Job, Status: drover.Pending, Replayed: true}
+	return drover.Submitted{JobID: k.Job, Status: drover.Pending, Replayed: true, Deleted: k.Gone}
 }
 
 // start adds the rows of a new job to x.

@@ -19,13 +19,16 @@ type KnownJob struct {
 	Tenant      int32
 	Job         drover.JobID
 	Fingerprint []byte
+	Gone        bool // it has been deleted
 }
 
 var (
 	insertIdem = driver.New("insert idempotency keys", "tenant int, key text, job_id uuid, fingerprint bytea, created_at bigint",
 		"INSERT INTO idempotency (tenant, key, job_id, fingerprint, created_at) SELECT {tenant}, {key}, {job_id}, {fingerprint}, {created_at} {from} WHERE true ON CONFLICT DO NOTHING RETURNING key")
 	selectIdem = driver.New("read idempotency keys", "tenant int, key text",
-		"SELECT i2.key, i2.job_id, i2.fingerprint FROM {rows} JOIN idempotency i2 ON i2.tenant = {tenant} AND i2.key = {key}")
+		"SELECT i2.key, i2.job_id, i2.fingerprint, CASE WHEN EXISTS (SELECT 1 FROM jobs j WHERE j.id = i2.job_id) THEN 0 ELSE 1 END FROM {rows} JOIN idempotency i2 ON i2.tenant = {tenant} AND i2.key = {key}")
+	selectLeaving = driver.New("read jobs that are being deleted, by id", "id uuid",
+		"SELECT p.job_id FROM {rows} JOIN job_purges p ON p.job_id = {id}")
 	selectJobs = driver.New("read jobs by id", "id uuid",
 		"SELECT j.id, j.tenant, j.fingerprint FROM {rows} JOIN jobs j ON j.id = {id}")
 )
@@ -60,8 +63,20 @@ func SelectIdempotency(tenant int32, keys []string, known map[string]KnownJob) S
 	return Stmt{Text: selectIdem, Cols: []any{tenants, keys}, Scan: func(row driver.Row) error {
 		k := KnownJob{Tenant: tenant}
 		var key string
-		err := row.Scan(&key, (*[16]byte)(&k.Job), &k.Fingerprint)
+		var gone int64
+		err := row.Scan(&key, (*[16]byte)(&k.Job), &k.Fingerprint, &gone)
+		k.Gone = gone == 1
 		known[key] = k
+		return err
+	}}
+}
+
+// SelectLeaving reads which of the ids are of jobs whose rows are being deleted.
+func SelectLeaving(ids []drover.JobID, leaving map[drover.JobID]bool) Stmt {
+	return Stmt{Text: selectLeaving, Cols: []any{jobIDs(ids)}, Scan: func(row driver.Row) error {
+		var id drover.JobID
+		err := row.Scan((*[16]byte)(&id))
+		leaving[id] = true
 		return err
 	}}
 }

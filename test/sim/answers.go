@@ -127,6 +127,7 @@ func (g *ghost) submitted(c *call, bad func(string, string, ...any)) {
 				bad("I27", "%s is refused as another body: %v", d, o.Err)
 			}
 		case code == drover.CodeOverloaded && c.hit:
+		case code == drover.CodeConflict && known != nil && known.purged: // an id is free again once all its job had is gone
 		case o.Err != nil:
 			bad("I28", "%s is refused: %v", d, o.Err)
 		default:
@@ -140,6 +141,9 @@ func (g *ghost) submitted(c *call, bad func(string, string, ...any)) {
 			}
 			if d.key != "" && g.keys[gkey{s.tenant, d.key}] != j && n.ID.IsZero() {
 				bad("I27", "%s is answered with another job than its key's", d)
+			}
+			if o.Deleted && (!j.purged || !o.Replayed) {
+				bad("I27", "%s is answered with %s as deleted, which it is not", d, j)
 			}
 			if o.Replayed {
 				g.w.stats.KeyRepeats++

@@ -436,7 +436,7 @@ func (g *ghost) newJob(m *commit, r row) {
 		g.fail(m.c, "I17", "made a job that nobody submitted")
 		return
 	}
-	if old := g.byID[j.id]; old != nil {
+	if old := g.byID[j.id]; old != nil && !old.purged {
 		g.fail(m.c, "I27", "made %s twice", old)
 	}
 	g.byID[j.id] = j
