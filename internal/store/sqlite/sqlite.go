@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"modernc.org/sqlite"
@@ -26,11 +27,16 @@ type DB struct {
 
 // conn is a connection with its prepared statements.
 type conn struct {
-	c  *sql.Conn
-	st map[*driver.Text]*sql.Stmt
+	c    *sql.Conn
+	st   map[*driver.Text]*sql.Stmt
+	many map[*driver.Text]*sql.Stmt // those that insert atOnce rows
 	// words are the statements that begin and end a transaction.
 	words map[string]*sql.Stmt
 }
+
+// atOnce is how many rows of a large batch that only inserts go in one statement:
+// to begin and end one costs as much as a row does.
+const atOnce = 25
 
 const readers = 4
 
@@ -76,7 +82,7 @@ func connect(ctx context.Context, dsn string, conns chan *conn) (*sql.DB, error)
 			_ = pool.Close()
 			return nil, err
 		}
-		conns <- &conn{c: c, st: map[*driver.Text]*sql.Stmt{}, words: map[string]*sql.Stmt{}}
+		conns <- &conn{c: c, st: map[*driver.Text]*sql.Stmt{}, many: map[*driver.Text]*sql.Stmt{}, words: map[string]*sql.Stmt{}}
 	}
 	return pool, nil
 }
@@ -97,6 +103,20 @@ func (c *conn) prepared(ctx context.Context, t *driver.Text) (*sql.Stmt, error) 
 	st, err := c.c.PrepareContext(ctx, t.SQL(driver.SQLite))
 	if err == nil {
 		c.st[t] = st
+	}
+	return st, err
+}
+
+// preparedMany prepares an insert of atOnce rows.
+func (c *conn) preparedMany(ctx context.Context, t *driver.Text) (*sql.Stmt, error) {
+	if st, ok := c.many[t]; ok {
+		return st, nil
+	}
+	table, columns := t.Inserts()
+	row := "(" + strings.Repeat("?, ", len(columns)-1) + "?)"
+	st, err := c.c.PrepareContext(ctx, "INSERT INTO "+table+" ("+strings.Join(columns, ", ")+") VALUES "+strings.Repeat(row+", ", atOnce-1)+row)
+	if err == nil {
+		c.many[t] = st
 	}
 	return st, err
 }
@@ -178,7 +198,8 @@ func (c *conn) run(ctx context.Context, begin string, fn func(driver.Tx) error) 
 
 type transaction struct{ c *conn }
 
-// Pipe runs the statements in turn; a batch row by row.
+// Pipe runs the statements in turn; a batch row by row, or some rows at once where
+// it only inserts.
 func (t transaction) Pipe(ctx context.Context, list ...driver.Stmt) error {
 	for _, s := range list {
 		if err := t.one(ctx, s); err != nil {
@@ -205,6 +226,26 @@ func (t transaction) one(ctx context.Context, s driver.Stmt) error {
 			return nil
 		}
 	}
+	done := 0
+	if table, _ := s.Text.Inserts(); table != "" && rows >= atOnce {
+		st, err := t.c.preparedMany(ctx, s.Text)
+		if err != nil {
+			return err
+		}
+		args := make([]any, k*atOnce)
+		for ; done+atOnce <= rows; done += atOnce {
+			for c, col := range s.Cols {
+				for r := range atOnce {
+					args[r*k+c] = cell(col, done+r)
+				}
+			}
+			m, err := step(ctx, st, args, nil)
+			if err != nil {
+				return err
+			}
+			n += m
+		}
+	}
 	st, err := t.c.prepared(ctx, s.Text)
 	if err != nil {
 		return err
@@ -213,7 +254,7 @@ func (t transaction) one(ctx context.Context, s driver.Stmt) error {
 	for i, a := range s.Args {
 		args[k+i] = value(a)
 	}
-	for r := range rows {
+	for r := done; r < rows; r++ {
 		for c, col := range s.Cols {
 			args[c] = cell(col, r)
 		}
