@@ -44,7 +44,24 @@ func (w *Worker) start(s *session, l drover.Lease) {
 	r.reporter.w, r.reporter.r = w, r
 	w.runs[r.held] = r
 	w.live++
-	go w.supervise(r, w.handlers[l.Kind])
+	select {
+	case w.hands <- r:
+	default:
+		go w.hand(r)
+	}
+}
+
+// hand runs one attempt after the other, until Run ends: a goroutine whose stack
+// has grown to what handlers need is worth keeping.
+func (w *Worker) hand(r *run) {
+	for {
+		w.supervise(r, w.handlers[r.task.Kind])
+		select {
+		case r = <-w.hands:
+		case <-w.over:
+			return
+		}
+	}
 }
 
 // supervise runs the handler to its end. One that does not come to it after its

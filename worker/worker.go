@@ -65,6 +65,9 @@ type Worker struct {
 
 	acquireWake, settleWake, renewWake, idleWake chan struct{} // each holds one wake-up
 
+	hands chan *run     // attempts for goroutines that have run one before
+	over  chan struct{} // closed when Run ends
+
 	mu       sync.Mutex // everything below
 	handlers map[string]Handler
 	problems []error // of HandleFunc, told by Run
@@ -85,6 +88,7 @@ func New(conn protocol.Worker, cfg Config) *Worker {
 	w := &Worker{
 		conn: conn, cfg: cfg, log: cfg.Logger, handlers: map[string]Handler{}, runs: map[drover.Held]*run{},
 		acquireWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1), renewWake: make(chan struct{}, 1), idleWake: make(chan struct{}, 1),
+		hands: make(chan *run), over: make(chan struct{}),
 	}
 	c := &w.cfg
 	if len(c.Queues) == 0 {
@@ -180,6 +184,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	live, stop := context.WithCancel(context.WithoutCancel(ctx)) // renewals and reports outlive ctx
 	defer stop()
+	defer close(w.over)
 	taking, stopTaking := context.WithCancel(live)
 	defer stopTaking()
 	refused := make(chan error, 1)

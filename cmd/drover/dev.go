@@ -80,6 +80,7 @@ func (a *app) dev(ctx context.Context, o devFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	spareCollector()
 	if err := makeFolder(o.state); err != nil {
 		return err
 	}

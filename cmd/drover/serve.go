@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -46,6 +47,14 @@ type front struct {
 	now   atomic.Pointer[http.Handler]
 	ended chan struct{}
 	err   error // once it has ended
+}
+
+// spareCollector has Go collect garbage a quarter as often as it would: a server's
+// heap is small, and collecting took a sixth of its time. $GOGC says otherwise.
+func spareCollector() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
 }
 
 // listen begins to answer.

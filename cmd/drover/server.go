@@ -107,6 +107,7 @@ func (a *app) serve(ctx context.Context, o serverFlags) (err error) {
 		}
 		defer release()
 	}
+	spareCollector()
 	// Whoever watches over the process hears from it while it waits for its database.
 	if cfg.front, err = listen(ctx, cfg); err != nil {
 		return err
