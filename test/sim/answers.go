@@ -227,6 +227,8 @@ func (g *ghost) settled(c *call, bad func(string, string, ...any)) {
 				bad("I03", "the outcome of %s lease %d is refused, and it is held", t, o.LeaseVersion)
 			}
 			g.w.stats.Stale++
+		case end.call != c && t.job.purged && code == drover.CodeLeaseLost: // nothing tells any more of a job that has left
+			g.w.stats.Stale++
 		case end.call == c || end.said == o.Status:
 			if end.call != c {
 				g.w.stats.Repeats++
