@@ -89,6 +89,23 @@ func (p *Pipeline) OnFailure(policy string) *Pipeline {
 	return p
 }
 
+// Rescue sets the task that runs when the others have ended and a failure was not
+// made good.
+func (p *Pipeline) Rescue(t *Task) *Pipeline {
+	p.top.set("rescue", t.name)
+	return p
+}
+
+// Finally sets the tasks that run at the end, whatever happened.
+func (p *Pipeline) Finally(tasks ...*Task) *Pipeline {
+	names := make([]string, len(tasks))
+	for i, t := range tasks {
+		names[i] = t.name
+	}
+	p.top.set("finally", names)
+	return p
+}
+
 // Task adds a task. It needs at least Run.
 func (p *Pipeline) Task(name string, options ...Option) *Task {
 	t := &Task{name: name}
@@ -212,6 +229,14 @@ func When(rule string) Option { return func(t *Task) { t.set("when", rule) } }
 // If is a condition in CEL, such as "tasks.quality.output.passed"; the task is
 // skipped where it is false.
 func If(condition string) Option { return func(t *Task) { t.set("if", condition) } }
+
+// Fallback names the task that runs in the place of this one when it has failed for
+// good. It must not wait for anything.
+func Fallback(other *Task) Option { return func(t *Task) { t.set("fallback", other.name) } }
+
+// IfFails says what happens when the task fails for good, if not what the pipeline
+// says: "fail_fast", "finish_running", "continue", or "degrade".
+func IfFails(policy string) Option { return func(t *Task) { t.set("on_failure", policy) } }
 
 // Default is the output that stands in where the task has none, because it was
 // skipped or has failed: anything that encoding/json can write.

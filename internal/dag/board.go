@@ -39,6 +39,7 @@ type Board[T any] struct {
 	ends  []rowEnd
 	told  []*Seat[T]
 	asks  []*Seat[T]
+	calls []Key
 }
 
 // rowEnd is how a row ended, not yet passed on.
@@ -61,6 +62,14 @@ func (b *Board[T]) Put(k Key, t Tally, task T, stored bool) *Seat[T] {
 		b.judgeLater(s)
 	}
 	return s
+}
+
+// Called returns the rows that were called in the place of such as failed, and
+// forgets them. They are in no Board; their ends count for those they stand in for.
+func (b *Board[T]) Called() []Key {
+	calls := b.calls
+	b.calls = nil
+	return calls
 }
 
 // At returns the row in hand that has a key, or nil.
@@ -96,10 +105,11 @@ func (b *Board[T]) judgeLater(s *Seat[T]) {
 // into nothing, and otherwise for Holds to say no.
 func (b *Board[T]) Settle() []*Seat[T] {
 	for _, e := range b.again {
-		for _, c := range b.plan.Children(e.key) {
+		below, as, _ := b.plan.Below(e.key, e.as)
+		for _, c := range below {
 			b.each(c, func(s *Seat[T]) {
 				if s.Stored { // a row that comes back too has been counted as things stand
-					s.count(e.as, -1)
+					s.count(as, -1)
 					s.Changed = true
 				}
 			})
@@ -110,9 +120,13 @@ func (b *Board[T]) Settle() []*Seat[T] {
 		ends := b.ends
 		b.ends = nil
 		for _, e := range ends {
-			for _, c := range b.plan.Children(e.key) {
+			below, as, called := b.plan.Below(e.key, e.as)
+			if called {
+				b.calls = append(b.calls, Key{b.plan.Nodes[e.key.Node].Fallback, e.key.Index})
+			}
+			for _, c := range below {
 				b.each(c, func(s *Seat[T]) {
-					s.count(e.as, 1)
+					s.count(as, 1)
 					b.changed(s)
 				})
 			}
@@ -204,8 +218,11 @@ func (b *Board[T]) leave(s *Seat[T], f Fate) {
 
 // Outcome is how a row that ended by this fate counts below.
 func (f Fate) Outcome() Outcome {
-	if f == IsSkipped {
+	switch f {
+	case IsSkipped:
 		return Skipped
+	case IsBlocked:
+		return Blocked
 	}
 	return Failed
 }
@@ -270,11 +287,55 @@ func (b *Board[T]) hollow(s *Seat[T]) {
 func (p *Plan) Family(root int32) []int32 {
 	var out []int32
 	for _, m := range p.order {
-		if p.Nodes[m].root == root {
+		if p.Nodes[m].root == root && !p.Nodes[m].Dormant {
 			out = append(out, m)
 		}
 	}
 	return out
+}
+
+// Stands returns the task that node stands in for, whoever called it: the first of a
+// chain of fallbacks, or node itself; and how many failures came before it.
+func (p *Plan) Stands(node int32) (first int32, failures int32) {
+	for p.Nodes[node].Primary >= 0 {
+		node = p.Nodes[node].Primary
+		failures++
+	}
+	return node, failures
+}
+
+// below returns the rows that wait for a row, or for the one it stands in for.
+func (p *Plan) below(k Key) []Key {
+	k.Node, _ = p.Stands(k.Node)
+	return p.Children(k)
+}
+
+// Below returns the rows that count the end of a row, and as what. A failure that
+// its task's fallback takes up counts for none: called says so.
+func (p *Plan) Below(k Key, as Outcome) (rows []Key, counts Outcome, called bool) {
+	n := &p.Nodes[k.Node]
+	switch {
+	case as != Failed:
+	case n.Fallback >= 0 && k.Index != Unexpanded:
+		return nil, as, true
+	case n.Degrades:
+		as = Succeeded
+	}
+	return p.below(k), as, false
+}
+
+// Handled counts the failures that the end of a row makes good: those of the tasks it
+// stands in for, and its own where the job goes on degraded.
+func (p *Plan) Handled(k Key, as Outcome) int32 {
+	n := &p.Nodes[k.Node]
+	_, before := p.Stands(k.Node)
+	switch {
+	case as == Succeeded:
+		return before
+	case as == Failed && n.Degrades && (n.Fallback < 0 || k.Index == Unexpanded):
+		return before + 1
+	}
+	return 0
 }
 
 // Reach names the rows that the ends of rows may change with none of them running
@@ -294,7 +355,7 @@ func NewReach(p *Plan) *Reach { return &Reach{plan: p, seen: map[rowEnd]bool{}} 
 func (r *Reach) Of(k Key, as Outcome, want func(Key)) {
 	p := r.plan
 	if as == Succeeded && k.Index >= 0 && p.calm[k.Node] {
-		for _, c := range p.Children(k) {
+		for _, c := range p.below(k) {
 			want(c)
 		}
 		return
@@ -303,10 +364,11 @@ func (r *Reach) Of(k Key, as Outcome, want func(Key)) {
 	for len(r.todo) > 0 {
 		e := r.todo[len(r.todo)-1]
 		r.todo = r.todo[:len(r.todo)-1]
-		for _, c := range p.Children(e.key) {
+		below, as, _ := p.Below(e.key, e.as)
+		for _, c := range below {
 			want(c)
 			n := &p.Nodes[c.Node]
-			r.end(c, p.ends(c.Node, e.as)...)
+			r.end(c, p.ends(c.Node, as)...)
 			if p.Conditional(c) || c.Index == Every && p.Conditional(Key{c.Node, Unexpanded}) {
 				r.end(c, Skipped, Failed)
 			}

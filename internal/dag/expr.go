@@ -439,10 +439,12 @@ func (p *Plan) item(node int32, s Scope) (json.RawMessage, error) {
 
 // output returns the output of a row, or what stands in for it.
 func (p *Plan) output(k Key, s Scope) (json.RawMessage, bool) {
-	if out, ok := s.Output(k); ok {
-		return out, true
-	}
 	d := p.Nodes[k.Node].Default
+	for ; k.Node >= 0; k.Node = p.Nodes[k.Node].Fallback {
+		if out, ok := s.Output(k); ok {
+			return out, true
+		}
+	}
 	return d, d != nil
 }
 

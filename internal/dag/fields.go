@@ -77,6 +77,8 @@ var (
 		field{"defaults", "What holds for tasks that do not say otherwise.", ref("defaults")},
 		field{"tasks", "From each task's name to the task; in JSON also a list of tasks, each with its name.",
 			`{"anyOf":[{"type":"object","minProperties":1,"propertyNames":{"pattern":"^[a-z][a-z0-9_-]{0,62}$"},"additionalProperties":{"$ref":"#/$defs/task"}},{"type":"array","minItems":1,"items":{"$ref":"#/$defs/listed_task"}}]}`},
+		field{"rescue", "A task that runs when the others have ended and a failure was not made good; if it succeeds, the job does, degraded.", ref("name")},
+		field{"finally", "Tasks that run at the end, whatever happened.", `{"anyOf":[{"$ref":"#/$defs/name"},{"type":"array","items":{"$ref":"#/$defs/name"},"uniqueItems":true}]}`},
 		field{"on_failure", "What happens to the other tasks when one fails for good.", `{"enum":["fail_fast","finish_running","continue"]}`},
 	)
 	defaultsKeys = newGroup("defaults", nil, presetFields...)
@@ -91,6 +93,9 @@ var (
 		{"if", "A condition in CEL over input, tasks.NAME.output, tasks.NAME.outcome, item and index; the task is skipped where it is false.", `{"type":"string","maxLength":4096}`},
 		{"when", "By how the tasks it waits for have ended, whether it runs; all_success if nobody says.",
 			`{"type":"string","pattern":"^(all_success|all_done|all_failed|one_success|one_failed|one_done|none_failed|none_failed_min_one_success|none_skipped|all_skipped|always|quorum\\( *[1-9][0-9]{0,6} *\\))$"}`},
+		{"on_failure", "What happens to the other tasks when this one fails for good, if not what the pipeline says; degrade: the tasks below go on as if it had succeeded, and the job is degraded.",
+			`{"enum":["fail_fast","finish_running","continue","degrade"]}`},
+		{"fallback", "A task that runs in the place of this one when it has failed for good.", ref("name")},
 		{"default", "The output that stands in where the task has none, because it was skipped or has failed.", `true`},
 	}, presetFields, []field{
 		{"artifact", "The artifact that the task makes.", ref("artifact")},

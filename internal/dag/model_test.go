@@ -27,6 +27,30 @@ type mNode struct {
 	// cond is its condition: none, "no" (false), "yes", "odd" (true for elements 1, 3, …)
 	// or "bad" (it cannot be told).
 	cond string
+	// backups is how many fallbacks it has, one for the other; degrades says that the
+	// job goes on degraded when the last of them fails, or it itself if there is none.
+	backups  int
+	degrades bool
+}
+
+// counted is how a row of task i that ended so counts below, once what stands in for
+// it has ended too.
+func (g *mGraph) counted(i, index int, e mEnd) Outcome {
+	n := &g.nodes[i]
+	if e != "fail" && e != "broke" {
+		return e.counts()
+	}
+	if index >= 0 {
+		for level := 1; level <= n.backups; level++ {
+			if !g.fails(i+1000*level, index) {
+				return Succeeded
+			}
+		}
+	}
+	if n.degrades && (n.backups == 0 || index >= 0) {
+		return Succeeded
+	}
+	return Failed
 }
 
 // conds are how conditions are written.
@@ -57,6 +81,8 @@ func (e mEnd) counts() Outcome {
 		return Succeeded
 	case "skip":
 		return Skipped
+	case "block":
+		return Blocked
 	}
 	return Failed
 }
@@ -82,7 +108,7 @@ func (n *mNode) decide(above []Outcome) mEnd {
 		}
 		return c
 	}
-	ok, bad, not := count(Succeeded), count(Failed), count(Skipped)
+	ok, bad, not := count(Succeeded), count(Failed)+count(Blocked), count(Skipped)
 	choose := func(run bool, otherwise mEnd) mEnd {
 		if run {
 			return "run"
@@ -155,12 +181,16 @@ func (g *mGraph) results() []mResult {
 			for _, p := range g.parents(i) {
 				switch r := out[p]; {
 				case r.one != "":
-					list = append(list, r.one.counts())
+					index := 0
+					if g.root(p) >= 0 {
+						index = -1
+					}
+					list = append(list, g.counted(p, index, r.one))
 				case element >= 0 && g.root(i) >= 0 && g.root(p) == g.root(i):
-					list = append(list, r.elements[element].counts())
+					list = append(list, g.counted(p, element, r.elements[element]))
 				default:
-					for _, e := range r.elements {
-						list = append(list, e.counts())
+					for k, e := range r.elements {
+						list = append(list, g.counted(p, k, e))
 					}
 				}
 			}
@@ -234,6 +264,11 @@ func (g *mGraph) yaml() string {
 		case n.size >= 0:
 			b.WriteString(`, for_each: "${{ input.list }}"`)
 		}
+		if n.backups > 0 {
+			fmt.Fprintf(&b, ", fallback: %s-f1", n.name)
+		} else if n.degrades {
+			b.WriteString(", on_failure: degrade")
+		}
 		if n.cond != "" {
 			fmt.Fprintf(&b, ", if: %q", mConds[n.cond])
 		}
@@ -245,6 +280,17 @@ func (g *mGraph) yaml() string {
 			fmt.Fprintf(&b, ", when: %s", rule)
 		}
 		b.WriteString("}\n")
+	}
+	for _, n := range g.nodes {
+		for level := 1; level <= n.backups; level++ {
+			fmt.Fprintf(&b, "  %s-f%d: {run: x", n.name, level)
+			if level < n.backups {
+				fmt.Fprintf(&b, ", fallback: %s-f%d", n.name, level+1)
+			} else if n.degrades {
+				b.WriteString(", on_failure: degrade")
+			}
+			b.WriteString("}\n")
+		}
 	}
 	return b.String()
 }
@@ -293,6 +339,14 @@ func drawGraph(r *rand.Rand) *mGraph {
 		case x < 6 && (n.over >= 0 || n.size >= 0):
 			n.cond = "odd"
 		}
+		switch r.IntN(6) {
+		case 0:
+			n.backups = 1 + r.IntN(2)
+		case 1:
+			n.degrades = true
+		case 2:
+			n.backups, n.degrades = 1, true
+		}
 		g.nodes = append(g.nodes, n)
 	}
 	salt, rate := r.Uint64(), uint64(r.IntN(60))
@@ -311,6 +365,13 @@ type ledger struct {
 	running map[Key]bool
 	ended   map[Key]mEnd
 	sizes   map[int32]int
+	handled int32 // failures made good
+}
+
+// fails tells if a row fails, by the model.
+func (l *ledger) fails(g *mGraph, k Key) bool {
+	first, level := l.plan.Stands(k.Node)
+	return g.fails(int(first)+1000*int(level), int(k.Index))
 }
 
 // commit runs one batch: what is told to the board, then what comes of it.
@@ -339,7 +400,13 @@ func (l *ledger) commit(board *Board[struct{}], size func(node int32) int) error
 			board.Expand(s, n, func(*Seat[struct{}], int32) struct{} { return struct{}{} })
 		}
 	}
+	for _, k := range board.Called() {
+		l.running[k] = true
+	}
 	for s := range board.Seats {
+		if s.Fate == IsBroken {
+			l.handled += l.plan.Handled(s.Key, Failed)
+		}
 		if s.Stored && s.Fate != Waits {
 			delete(l.waiting, s.Key)
 		}
@@ -380,6 +447,9 @@ func (l *ledger) check() error {
 	for node := range l.sizes {
 		past = append(past, Past{Key: Key{node, Unexpanded}})
 	}
+	if n := l.plan.HandledAll(past); n != l.handled {
+		return fmt.Errorf("%d failures are made good; %d were counted", n, l.handled)
+	}
 	tallies := l.plan.Recount(past)
 	for k, t := range l.waiting {
 		if !l.plan.SameTally(k.Node, t, tallies[k]) {
@@ -409,9 +479,10 @@ func (g *mGraph) play(r *rand.Rand, plan *Plan) (*ledger, error) {
 		r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 		for _, k := range order[:1+r.IntN(min(4, len(order)))] {
 			end := mEnd("ok")
-			if g.fails(int(k.Node), int(k.Index)) {
+			if l.fails(g, k) {
 				end = "fail"
 			}
+			l.handled += plan.Handled(k, end.counts())
 			delete(l.running, k)
 			l.ended[k] = end
 			board.End(k, end.counts())
@@ -459,6 +530,24 @@ func (g *mGraph) differences(l *ledger) (out []string) {
 		}
 		if !maps.Equal(got, should) {
 			out = append(out, fmt.Sprintf("%s: %v, by the model %v", g.nodes[i].name, got, should))
+		}
+		// What stands in for it.
+		for k, e := range should {
+			bad := e == "fail" || e == "broke" && k.Index >= 0
+			f := l.plan.Nodes[i].Fallback
+			for level := 1; level <= g.nodes[i].backups; level++ {
+				want := mEnd("")
+				if bad {
+					want = "ok"
+					if bad = g.fails(i+1000*level, int(k.Index)); bad {
+						want = "fail"
+					}
+				}
+				if got := l.ended[Key{f, k.Index}]; got != want {
+					out = append(out, fmt.Sprintf("%s[%d], fallback %d: %q, by the model %q", g.nodes[i].name, k.Index, level, got, want))
+				}
+				f = l.plan.Nodes[f].Fallback
+			}
 		}
 	}
 	return out
@@ -508,6 +597,12 @@ func (g *mGraph) mixed(mix map[string]int, l *ledger) {
 		mix["rule "+n.rule]++
 		if n.cond != "" {
 			mix["condition "+n.cond]++
+		}
+		if n.backups > 0 {
+			mix[fmt.Sprintf("fallbacks %d", n.backups)]++
+		}
+		if n.degrades {
+			mix["degrade"]++
 		}
 		switch {
 		case n.over >= 0:

@@ -23,6 +23,8 @@ type Pipeline struct {
 	Description string
 
 	onFailure OnFailure
+	rescue    need
+	finally   []need
 
 	file  string
 	root  *value // normalised: what Canonical writes
@@ -59,6 +61,8 @@ type task struct {
 	whenAt               need   // where it says so
 	stand                *value // default
 	cond                 need   // if, as it was written
+	onFailure            string
+	fallback             need
 }
 
 // need is a task's name as it was written somewhere.
@@ -209,6 +213,7 @@ func (r reader) pipeline(p *Pipeline, v *value) {
 			}
 		case "tasks":
 			r.tasks(p, v, at)
+		case "rescue", "finally": // below
 		case "on_failure":
 			s, ok := r.text(v, at)
 			if i := slices.Index(policyNames, s); i >= 0 {
@@ -216,6 +221,14 @@ func (r reader) pipeline(p *Pipeline, v *value) {
 			} else if ok {
 				r.at(v, at, "%q is not a policy%s; when a task fails for good, fail_fast stops the job, finish_running lets what runs end, continue goes on with what does not wait for it", clip(s, 40), r.hint(s, slices.Values(policyNames)))
 			}
+		}
+	}
+	for i, k := range v.keys {
+		switch v, at := v.items[i], top.member(k.name); k.name {
+		case "rescue":
+			p.rescue = need{r.name(v, at, "a task"), v, at}
+		case "finally":
+			p.finally = r.needs(v, at)
 		}
 	}
 	if v.get("pipeline") == nil {
@@ -341,6 +354,14 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			}
 		case "default":
 			t.stand = v
+		case "on_failure":
+			s, ok := r.text(v, at)
+			if ok && s != degrade && !slices.Contains(policyNames, s) {
+				r.at(v, at, "%q is not a policy%s; a task's are those of the pipeline (fail_fast, finish_running, continue), and degrade, with which the tasks below go on as if it had succeeded", clip(s, 40), r.hint(s, slices.Values(append(slices.Clone(policyNames), degrade))))
+			}
+			t.onFailure = s
+		case "fallback":
+			t.fallback = need{r.name(v, at, "a task"), v, at}
 		case "if":
 			if s, ok := r.text(v, at); ok {
 				t.cond = need{s, v, at}
@@ -584,9 +605,10 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 			condRefs:  make([][]Ref, n),
 			conds:     make([]*condition, n),
 		},
-		index: make(map[string]int32, n),
-		edges: make([][]edge, n),
-		told:  map[*value]bool{},
+		dormant: make([]string, n),
+		index:   make(map[string]int32, n),
+		edges:   make([][]edge, n),
+		told:    map[*value]bool{},
 	}
 	c.plan.schema = c.schema(p.input, (*path)(nil).member("input"))
 	for i, t := range p.tasks {
@@ -595,7 +617,9 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 	for i := range p.tasks {
 		c.node(int32(i))
 	}
+	c.dormants()
 	c.roots()
+	c.shapes()
 	for i, t := range p.tasks {
 		if t.output != nil {
 			c.plan.gives[i] = c.schema(t.output, t.at.member("output"))
@@ -604,6 +628,7 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 	for i := range p.tasks {
 		c.expressions(int32(i))
 	}
+	c.standIns()
 	c.rings()
 	c.rulesFit()
 	if len(ps.list) > 0 {
@@ -620,6 +645,9 @@ type compiler struct {
 	plan  *Plan
 	index map[string]int32
 	edges [][]edge // of each node, to its parents, as they were written
+
+	dormant []string // of each node that runs only when it is called: by what
+	uses    []use    // outputs that dormant tasks use
 
 	shortMax *value          // the retry.backoff.max complained about last; many tasks may share it
 	told     map[*value]bool // rules of a retry that were complained about; many tasks may share them
@@ -642,6 +670,12 @@ func (c *compiler) need(child int32, nd need) (int32, bool) {
 	case parent == child:
 		c.at(nd.v, nd.at, "task %q waits for itself; remove this", nd.name)
 		return 0, false
+	case c.dormant[parent] != "":
+		c.at(nd.v, nd.at, "task %q runs only when it is called, as %s; nothing can wait for it", nd.name, c.dormant[parent])
+		return 0, false
+	case c.dormant[child] != "":
+		c.uses = append(c.uses, use{child, edge{parent, nd.v, nd.at}})
+		return parent, true
 	}
 	c.edges[child] = append(c.edges[child], edge{parent, nd.v, nd.at})
 	return parent, true
@@ -673,17 +707,22 @@ func (c *compiler) node(i int32) {
 		Retry:    retry,
 		Artifact: t.artifact,
 		When:     t.when,
+		Fallback: -1,
+		Primary:  -1,
 		root:     -1,
 		listed:   -1,
+
+		OnFailure: c.p.onFailure,
+		Degrades:  t.onFailure == degrade,
+	}
+	if k := slices.Index(policyNames, t.onFailure); k >= 0 {
+		c.plan.Nodes[i].OnFailure = OnFailure(k)
 	}
 	if t.each != nil && t.each.kind == list {
 		c.plan.Nodes[i].listed = len(t.each.items)
 	}
 	if t.stand != nil {
 		c.plan.Nodes[i].Default = t.stand.appendJSON(nil)
-	}
-	for _, nd := range t.needs {
-		c.need(i, nd)
 	}
 }
 
@@ -753,7 +792,7 @@ func (c *compiler) expressions(i int32) {
 			c.expression(i, e, v, at, true, &refs)
 		})
 	} else if over := c.plan.Nodes[i].Over; over >= 0 {
-		refs.add(Ref{over, true})
+		c.plan.refer(&refs, over, true)
 	}
 	c.plan.inputRefs[i] = refs.sorted()
 	if t.cond.v != nil {
@@ -775,7 +814,7 @@ func (c *compiler) expression(i int32, e *expr, v *value, at *path, element bool
 		case !node.Mapped:
 			c.at(v, at, "${{ %s }} has no meaning here: task %q has no for_each", e, node.Name)
 		case e.root == rootItem && node.Over >= 0:
-			refs.add(Ref{node.Over, true})
+			c.plan.refer(refs, node.Over, true)
 			c.declared(c.p.tasks[node.Over].output, 0, e, v, at)
 		}
 	case rootOutput:
@@ -792,7 +831,7 @@ func (c *compiler) expression(i int32, e *expr, v *value, at *path, element bool
 		if !c.plan.Nodes[parent].Mapped || same { // of a list, what is not there is left out
 			c.mayMiss(i, parent, v, at)
 		}
-		refs.add(Ref{parent, same})
+		c.plan.refer(refs, parent, same)
 		from := 0
 		if c.plan.Nodes[parent].Mapped && !same { // the first step is the element
 			if from = 1; len(e.steps) == 0 || e.steps[0].isName {
@@ -807,7 +846,16 @@ func (c *compiler) expression(i int32, e *expr, v *value, at *path, element bool
 // user runs: the rule of that lets it run though the other has not succeeded.
 func (c *compiler) mayMiss(i, parent int32, v *value, at *path) {
 	n, p := &c.plan.Nodes[i], &c.plan.Nodes[parent]
-	if n.When.sureOf() || p.Default != nil {
+	first, _ := c.plan.Stands(i)
+	sure := c.plan.Nodes[first].When.sureOf() && !c.plan.closes[first]
+	switch {
+	case p.Default != nil || sure && !p.Degrades:
+		return
+	case sure:
+		c.at(v, at, "task %[1]q may have failed when %[2]q runs (on_failure: degrade), and then there is no output; give %[1]q a default, as in `default: null`", p.Name, n.Name)
+		return
+	case c.plan.closes[first]:
+		c.at(v, at, "task %[1]q may not have succeeded when %[2]q runs, and then there is no output; give %[1]q a default, as in `default: null`", p.Name, n.Name)
 		return
 	}
 	c.at(v, at, "task %[1]q may not have succeeded when %[2]q runs (when: %[3]s), and then there is no output; give %[1]q a default, as in `default: null`", p.Name, n.Name, n.When)
@@ -1018,6 +1066,11 @@ func (p *Plan) foresee() {
 			if n.When.takesFailure() || n.When.kind != always && p.taken[c] {
 				p.taken[i] = true
 			}
+		}
+	}
+	for i := range p.Nodes {
+		if first, _ := p.Stands(int32(i)); first != int32(i) {
+			p.calm[i] = p.calm[first]
 		}
 	}
 }

@@ -37,11 +37,16 @@ type Plan struct {
 
 	// OnFailure is what becomes of the rest when a task has failed for good.
 	OnFailure OnFailure
+	// Rescue is the task that runs when the others have ended and a failure was not
+	// made good, or -1; Finally are those that run at the end, whatever happened.
+	Rescue  int32
+	Finally []int32
 
 	order  []int32    // a topological order
 	calm   []bool     // per node: no row below ends or expands by a success of it
 	taken  []bool     // per node: a task below can run on its failure
 	hears  []bool     // per node: a task above it may be skipped
+	closes []bool     // per node: it runs when the others have ended
 	with   []template // per node; nil where the task has no `with`
 	each   []template // per node; nil where the task is no map over a list
 	schema *schema    // nil when the pipeline declares no input
@@ -76,6 +81,16 @@ type Node struct {
 	Artifact string
 	// When is the rule by which the rows above let this one run.
 	When Rule
+	// OnFailure is what becomes of the rest of the job when this task has failed for
+	// good, unless it Degrades: then the tasks below go on as if it had succeeded, and
+	// the job is degraded.
+	OnFailure OnFailure
+	Degrades  bool
+	// Fallback is the task that runs in the place of this one when it has failed for
+	// good, Primary the one that this is called for; or -1. A task is Dormant when its
+	// rows are made only once it is called.
+	Fallback, Primary int32
+	Dormant           bool
 	// Default is the output that stands in where the task has none; nil is nothing.
 	Default json.RawMessage
 	// Parents and ChildrenNodes are the nodes before and after this one, each
@@ -122,9 +137,17 @@ func (p *Plan) ends(node int32, o Outcome) []Outcome {
 	return p.Nodes[node].When.ends(o)
 }
 
+// Closes reports whether a task runs when the others have ended: the rescue, and what
+// runs finally.
+func (p *Plan) Closes(node int32) bool { return p.closes[node] }
+
 // Stops reports whether a job stops when a task of node has failed for good:
 // its policy says so, and no task below can run on that failure.
-func (p *Plan) Stops(node int32) bool { return p.OnFailure != Continue && !p.taken[node] }
+func (p *Plan) Stops(node int32) bool {
+	n := &p.Nodes[node]
+	first, _ := p.Stands(node)
+	return n.OnFailure != Continue && !n.Degrades && n.Fallback < 0 && !p.taken[first] && !p.closes[node]
+}
 
 // Key names a row of a job: a node and an element. Index is 0 for plain nodes.
 type Key struct{ Node, Index int32 }
@@ -154,13 +177,19 @@ func Single(kind, queue string, timeout time.Duration, r drover.Retry) *Plan {
 			Timeout: cmp.Or(timeout, DefaultTimeout),
 			Retry:   fillRetry(r),
 			root:    -1,
+
+			Fallback: -1,
+			Primary:  -1,
 		}},
 		order: []int32{0},
 		calm:  []bool{true},
 		taken: []bool{false},
 		hears: []bool{false},
-		with:  make([]template, 1),
-		each:  make([]template, 1),
+
+		closes: []bool{false},
+		Rescue: -1,
+		with:   make([]template, 1),
+		each:   make([]template, 1),
 
 		gives:     make([]*schema, 1),
 		inputRefs: make([][]Ref, 1),
@@ -228,13 +257,15 @@ func (p *Plan) all(node int32) Key {
 	return Key{node, 0}
 }
 
-// Start returns the rows a new job begins with, in the order of the nodes:
+// Start returns the rows a new job begins with, dormant tasks left out, in the order of the nodes:
 // plain nodes with index 0, maps Unexpanded. Unmet is the number of parents, an
 // unexpanded map counting as one.
 func (p *Plan) Start() []Row {
-	rows := make([]Row, len(p.Nodes))
+	rows := make([]Row, 0, len(p.Nodes))
 	for i := range p.Nodes {
-		rows[i] = Row{p.first(int32(i)), int32(len(p.Nodes[i].Parents))}
+		if !p.Nodes[i].Dormant {
+			rows = append(rows, Row{p.first(int32(i)), int32(len(p.Nodes[i].Parents))})
+		}
 	}
 	return rows
 }
@@ -286,7 +317,7 @@ type Scope struct {
 func (p *Plan) Sinks() []int32 {
 	var out []int32
 	for i := range p.Nodes {
-		if len(p.Nodes[i].ChildrenNodes) == 0 {
+		if len(p.Nodes[i].ChildrenNodes) == 0 && !p.Nodes[i].Dormant {
 			out = append(out, int32(i))
 		}
 	}

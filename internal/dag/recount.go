@@ -1,5 +1,7 @@
 package dag
 
+import "slices"
+
 // Past is a row of a job as the records have it.
 type Past struct {
 	Key
@@ -53,15 +55,29 @@ func (p *Plan) Recount(rows []Past) map[Key]Tally {
 			}
 		}
 	}
+	ends := map[Key]Past{}
 	for _, r := range rows {
+		ends[r.Key] = r
+	}
+	for _, r := range rows {
+		if q := p.Nodes[r.Node].Primary; q >= 0 && ends[Key{q, r.Index}].As != Failed {
+			continue // it stood in for a task that was replayed
+		}
 		switch {
 		case r.Live:
-			for _, c := range p.Children(r.Key) {
+			for _, c := range p.below(r.Key) {
 				add(c, func(t *Tally) { t.Unmet++ })
 			}
 		case r.As != 0:
-			for _, c := range p.Children(r.Key) {
-				add(c, func(t *Tally) { t.Unmet++; t.count(r.As, 1) })
+			below, as, called := p.Below(r.Key, r.As)
+			if called {
+				if _, there := ends[Key{p.Nodes[r.Node].Fallback, r.Index}]; there {
+					continue
+				}
+				below, as = p.below(r.Key), r.As // the job had stopped when it failed
+			}
+			for _, c := range below {
+				add(c, func(t *Tally) { t.Unmet++; t.count(as, 1) })
 			}
 		case elements[r.Node] == 0: // it has expanded into nothing
 			for _, c := range p.Children(r.Key) {
@@ -70,4 +86,33 @@ func (p *Plan) Recount(rows []Past) map[Key]Tally {
 		}
 	}
 	return out
+}
+
+// HandledAll counts the failures of a job that have been made good, from how all its
+// rows stand: the same that Handled adds up to.
+func (p *Plan) HandledAll(rows []Past) (n int32) {
+	ends := map[Key]Past{}
+	for _, r := range rows {
+		ends[r.Key] = r
+	}
+	rescued := p.Rescue >= 0 && ends[Key{p.Rescue, 0}].As == Succeeded
+	for _, r := range rows {
+		if r.Live {
+			continue
+		}
+		if rescued && !slices.Contains(p.Finally, r.Node) {
+			if r.As == Failed {
+				n++
+			}
+			continue
+		}
+		if q := p.Nodes[r.Node].Primary; q >= 0 && ends[Key{q, r.Index}].As != Failed {
+			if r.As == Failed {
+				n++ // of a task that stood in for one that was replayed
+			}
+			continue
+		}
+		n += p.Handled(r.Key, r.As)
+	}
+	return n
 }

@@ -20,11 +20,12 @@ const (
 	Succeeded Outcome = iota + 1
 	Failed
 	Skipped
+	Blocked // it counts as Failed, and nothing declared for its own failure follows
 )
 
-// String names the outcome.
+// String names the outcome, as conditions see it.
 func (o Outcome) String() string {
-	return [...]string{"", "succeeded", "failed", "skipped"}[o]
+	return [...]string{"", "succeeded", "failed", "skipped", "failed"}[o]
 }
 
 // OutcomeOf is how a task that has ended counts; blocked says that a failure kept it
@@ -35,8 +36,10 @@ func OutcomeOf(s drover.Status, blocked bool) Outcome {
 		return Succeeded
 	case s == drover.Skipped && !blocked:
 		return Skipped
+	case s == drover.Failed || s == drover.DeadLetter:
+		return Failed
 	}
-	return Failed
+	return Blocked // or cancelled
 }
 
 // Tally counts the rows above a row: those that have not ended, and how the
@@ -49,7 +52,7 @@ func (t *Tally) count(o Outcome, n int32) {
 	switch o {
 	case Succeeded:
 		t.Succeeded += n
-	case Failed:
+	case Failed, Blocked:
 		t.Failed += n
 	case Skipped:
 		t.Skipped += n
@@ -230,15 +233,15 @@ func (r Rule) CountsSuccess() bool {
 func (r Rule) ends(o Outcome) []Outcome {
 	switch r.kind {
 	case allSuccess:
-		return [...][]Outcome{Succeeded: {Skipped}, Failed: {Failed}, Skipped: {Skipped}}[o]
+		return [...][]Outcome{Succeeded: {Skipped}, Failed: {Blocked}, Skipped: {Skipped}, Blocked: {Blocked}}[o]
 	case noneFailed:
-		return [...][]Outcome{Succeeded: nil, Failed: {Failed}, Skipped: nil}[o]
+		return [...][]Outcome{Succeeded: nil, Failed: {Blocked}, Skipped: nil, Blocked: {Blocked}}[o]
 	case allDone, always:
 		return nil
 	case noneSkipped:
-		return [...][]Outcome{Succeeded: nil, Failed: nil, Skipped: {Skipped}}[o]
+		return [...][]Outcome{Succeeded: nil, Failed: nil, Skipped: {Skipped}, Blocked: nil}[o]
 	default: // seldom: a little too much is no harm
-		return []Outcome{Skipped, Failed}
+		return []Outcome{Skipped, Blocked}
 	}
 }
 

@@ -48,13 +48,16 @@ type changes struct {
 	loaded  map[drover.JobID]*store.JobLive // locked; to be updated or deleted
 	touched map[drover.JobID]bool           // of loaded, those that changed
 	queues  map[int32]bool                  // with new claimable tasks
+	plans   map[drover.JobID]*compiled      // of jobs a task of which has ended
+	calls   []call                          // tasks that are to run now
+	unhold  []drover.JobID                  // jobs whose cancel is over: what runs finally begins
 	failed  map[drover.JobID]failing        // jobs that stop because a task of theirs failed
 	sweep   []drover.JobID                  // jobs whose other tasks are to be ended after the commit
 	last    []store.Stmt                    // what is to be read once all is written
 }
 
 func (e *Engine) changes(now lifecycle.Instant) *changes {
-	return &changes{e: e, now: now, loaded: map[drover.JobID]*store.JobLive{}, touched: map[drover.JobID]bool{}, queues: map[int32]bool{}, failed: map[drover.JobID]failing{}}
+	return &changes{e: e, now: now, loaded: map[drover.JobID]*store.JobLive{}, touched: map[drover.JobID]bool{}, queues: map[int32]bool{}, failed: map[drover.JobID]failing{}, plans: map[drover.JobID]*compiled{}}
 }
 
 // expect makes room for the rows of so many jobs of one task.
@@ -142,6 +145,7 @@ type ending struct {
 	stop    store.Stop
 	// Where the task stands: see at.
 	name, kind, pipeline string
+	plan                 *compiled // nil for a Kind job
 	// goesOn says that a failure does not stop the job; finishes that, if it does,
 	// what runs may end.
 	goesOn, finishes bool
@@ -159,7 +163,7 @@ func (how *ending) at(plan *compiled, node int32, kind string) {
 	if plan != nil {
 		n := &plan.Nodes[node]
 		how.name, how.kind, how.pipeline = n.Name, n.Kind, plan.Name
-		how.goesOn, how.finishes = !plan.Stops(node), plan.OnFailure == dag.FinishRunning
+		how.plan, how.goesOn, how.finishes = plan, !plan.Stops(node), n.OnFailure == dag.FinishRunning
 	}
 }
 
@@ -192,6 +196,13 @@ func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how endi
 	j.Open--
 	count(&j.Succeeded, &j.Failed, &j.Cancelled, &j.Skipped, t.Status)
 	x.touched[j.Job] = true
+	if how.plan != nil {
+		x.plans[j.Job] = how.plan
+		j.Handled += how.plan.Handled(keyOf(&t), dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked))
+		if t.Node == how.plan.Rescue && t.Status == drover.Succeeded {
+			j.Handled = j.Failed
+		}
+	}
 	if (t.Status == drover.Failed || t.Status == drover.DeadLetter) && !how.goesOn {
 		f := failing{how.name, store.CauseFailFast}
 		if how.finishes {
@@ -221,11 +232,11 @@ func (x *changes) finish() {
 			}
 			continue
 		}
-		if !x.touched[j.Job] {
+		if !x.touched[j.Job] || x.close(j) {
 			continue
 		}
 		f := store.JobFinal{Job: j.Job, Run: j.Run, Tenant: j.Tenant, Total: j.Total, Succeeded: j.Succeeded, Failed: j.Failed,
-			Cancelled: j.Cancelled, Skipped: j.Skipped, FinishedAt: x.now, Status: lifecycle.JobStatus(j.Failed, j.Cancelled)}
+			Cancelled: j.Cancelled, Skipped: j.Skipped, FinishedAt: x.now, Handled: j.Handled, Status: lifecycle.JobStatus(j.Failed-j.Handled, j.Cancelled)}
 		x.event(j, jobEndEvent(f.Status), drover.TaskID{}, nil)
 		f.Events = j.Events
 		x.ended = append(x.ended, f)
@@ -285,7 +296,16 @@ const rowsAtOnce = 5000
 
 // save writes everything, job rows last (the lock order of ARCHITECTURE.md).
 func (x *changes) save(ctx context.Context, tx store.Tx) error {
-	x.finish()
+	if len(x.calls) > 0 {
+		if err := x.answerCalls(ctx, tx); err != nil {
+			return err
+		}
+	}
+	if x.finish(); len(x.calls) > 0 {
+		if err := x.answerCalls(ctx, tx); err != nil {
+			return err
+		}
+	}
 	var list []store.Stmt
 	add := func(s ...store.Stmt) { list = append(list, s...) }
 	var wrote, gone int64
@@ -319,7 +339,11 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for c := range slices.Chunk(x.attempts, rowsAtOnce) {
 		add(store.InsertAttempts(c))
 	}
-	add(store.PublishArtifacts(x.publish), store.InsertJobTimers(x.timers), store.InsertHolds(x.holds))
+	add(store.PublishArtifacts(x.publish), store.InsertJobTimers(x.timers))
+	for _, id := range x.unhold {
+		add(store.DeleteHold(id, store.HoldCancel))
+	}
+	add(store.InsertHolds(x.holds))
 	for c := range slices.Chunk(x.events, rowsAtOnce) {
 		add(store.InsertEvents(c))
 	}

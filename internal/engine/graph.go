@@ -25,18 +25,19 @@ type graph struct {
 	have  bool // input is loaded
 	trace string
 
-	board *dag.Board[lifecycle.Task]
-	reach *dag.Reach
-	whole map[int32]bool              // nodes of which every row is loaded
-	want  []dag.Key                   // to load
-	out   map[dag.Key]json.RawMessage // outputs of this transaction, not stored yet
-	as    map[dag.Key]dag.Outcome     // how tasks have ended in this transaction
-	scope *scope                      // what expressions see; once it is asked for
-	grew  bool                        // rows were added or replaced
-	x     []store.TaskRow             // new elements
-	items map[dag.Key]json.RawMessage // theirs, of maps over a list
-	fail  map[dag.Key]*drover.Failure // of rows that broke
-	why   map[dag.Key]string          // rows were skipped, where their rule does not tell
+	board  *dag.Board[lifecycle.Task]
+	reach  *dag.Reach
+	whole  map[int32]bool              // nodes of which every row is loaded
+	want   []dag.Key                   // to load
+	out    map[dag.Key]json.RawMessage // outputs of this transaction, not stored yet
+	as     map[dag.Key]dag.Outcome     // how tasks have ended in this transaction
+	scope  *scope                      // what expressions see; once it is asked for
+	grew   bool                        // rows were added or replaced
+	x      []store.TaskRow             // new elements
+	items  map[dag.Key]json.RawMessage // theirs, of maps over a list
+	fail   map[dag.Key]*drover.Failure // of rows that broke
+	called []dag.Key                   // tasks that stand in for such as failed
+	why    map[dag.Key]string          // rows were skipped, where their rule does not tell
 }
 
 // alone is the plan of a Kind job as far as its graph goes.
@@ -110,6 +111,7 @@ func resolve(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant,
 			for _, s := range g.board.Settle() {
 				asks = append(asks, question{g, s})
 			}
+			g.called = append(g.called, g.board.Called()...)
 		}
 		if len(asks) == 0 {
 			return nil
@@ -337,6 +339,9 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 			split = append(split, s)
 			grew += int32(s.Size - 1)
 		}
+	}
+	for _, k := range g.called {
+		x.calls = append(x.calls, call{live, g.plan, k})
 	}
 	x.tasks = append(x.tasks, g.x...)
 	live.Total += grew

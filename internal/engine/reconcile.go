@@ -139,7 +139,7 @@ func (e *Engine) compare(ctx context.Context, tx store.Tx, id drover.JobID, take
 		j.Plan = k.plan.Plan
 	}
 	if l := k.Live; l != nil {
-		j.Live = &reconcile.Counts{Total: l.Total, Open: l.Open, Succeeded: l.Succeeded, Failed: l.Failed, Cancelled: l.Cancelled, Skipped: l.Skipped}
+		j.Live = &reconcile.Counts{Total: l.Total, Open: l.Open, Succeeded: l.Succeeded, Failed: l.Failed, Cancelled: l.Cancelled, Skipped: l.Skipped, Handled: l.Handled}
 		j.Paused, j.Cancelling = l.Paused, l.Cancelling != 0
 	}
 	for _, h := range k.Holds {
@@ -242,6 +242,7 @@ func (e *Engine) mend(ctx context.Context, tx store.Tx, x *changes, k *kept, m r
 	}
 	j.Events, j.Graph = k.Newest, j.Graph+1
 	j.Total, j.Open, j.Succeeded, j.Failed, j.Cancelled, j.Skipped = m.Total, m.Open, m.Succeeded, m.Failed, m.Cancelled, m.Skipped
+	j.Handled = m.Handled
 	for _, h := range k.Holds {
 		switch {
 		case h.Kind == store.HoldPause:

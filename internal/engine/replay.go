@@ -222,6 +222,9 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 			x.event(j, drover.JobReopened, drover.TaskID{}, actionData(c, r))
 		}
 		live[id] = j
+		if plans[id] != nil {
+			j.Handled, j.Phase = b.handled, b.phase
+		}
 		j.Graph++                                    // a settle that has looked for its children looks again
 		with := cameBack(plans[id], b.tasks, of[id]) // on the first event: they are no one item's
 		for _, i := range of[id] {
@@ -252,7 +255,7 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 			}
 			g.add(again)
 			if plans[id] != nil {
-				g.reopened(keyOf(&t), dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked))
+				g.reopened(b.countedAt(plans[id], t))
 			}
 		}
 		graphs = append(graphs, g)
@@ -432,6 +435,23 @@ func (e *Engine) inputsOf(ctx context.Context, tx store.Tx, of []store.Claimed) 
 type returning struct {
 	tasks   []lifecycle.Task
 	tallies map[dag.Key]dag.Tally
+	handled int32                      // failures that stay made good
+	phase   int16                      // of the job's end
+	ended   map[dag.Key]lifecycle.Task // what has ended and does not come back
+}
+
+// countedAt returns the row whose end those below a task have counted, and as what:
+// its own, or that of the last which was called in its place.
+func (b *returning) countedAt(plan *compiled, t lifecycle.Task) (dag.Key, dag.Outcome) {
+	as := dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked)
+	for as == dag.Failed && plan.Nodes[t.Node].Fallback >= 0 {
+		next, ok := b.ended[dag.Key{Node: plan.Nodes[t.Node].Fallback, Index: t.Index}]
+		if !ok {
+			break
+		}
+		t, as = next, dag.OutcomeOf(next.Status, next.How == lifecycle.HowBlocked)
+	}
+	return keyOf(&t), as
 }
 
 // bringBack decides what of a job comes back with the items, and refuses those
@@ -459,7 +479,7 @@ func bringBack(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, items []*
 		}
 		slices.SortFunc(b.tasks, func(x, y lifecycle.Task) int { return compareIDs(x.ID, y.ID) })
 		var refused *drover.Error
-		b.tallies, refused = recounted(plan, tasks, b.tasks, targets)
+		refused = b.recount(plan, tasks, targets)
 		return b, refused
 	}
 	b, refused := try(rest)
@@ -621,15 +641,19 @@ func inOrder(tasks map[drover.TaskID]lifecycle.Task) []drover.TaskID {
 	return slices.SortedFunc(maps.Keys(tasks), compareIDs)
 }
 
-// recounted tells how the parents of the tasks that come back stand. It refuses when
-// a target would not run: a parent of it has failed, say, and does not come back.
-func recounted(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back, targets []lifecycle.Task) (map[dag.Key]dag.Tally, *drover.Error) {
+// recount tells how the parents of the tasks that come back stand. It refuses when a
+// target would not run: a parent of it has failed, say, and does not come back.
+func (b *returning) recount(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, targets []lifecycle.Task) *drover.Error {
 	if plan == nil {
-		return nil, nil
+		return nil
 	}
 	again := map[drover.TaskID]bool{}
-	for _, t := range back {
+	b.ended, b.phase = map[dag.Key]lifecycle.Task{}, phaseFinally
+	for _, t := range b.tasks {
 		again[t.ID] = true
+		if !plan.Closes(t.Node) {
+			b.phase = 0 // what runs at the end runs again
+		}
 	}
 	past := make([]dag.Past, 0, len(tasks))
 	for _, id := range inOrder(tasks) {
@@ -637,12 +661,19 @@ func recounted(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back, tar
 		p := dag.Past{Key: keyOf(&t), Live: again[id] || !t.Status.Final()}
 		if !p.Live {
 			p.As = dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked)
+			b.ended[p.Key] = t
 		}
 		past = append(past, p)
 	}
-	tallies := plan.Recount(append(past, emptyMaps(plan, past)...))
+	b.handled = plan.HandledAll(past)
+	b.tallies = plan.Recount(append(past, emptyMaps(plan, past)...))
 	for _, t := range targets {
-		v := plan.Nodes[t.Node].When.Verdict(tallies[keyOf(&t)])
+		for _, id := range inOrder(tasks) {
+			if p := tasks[id]; p.Node == plan.Nodes[t.Node].Fallback && p.Index == t.Index && !p.Status.Final() {
+				return drover.Errorf(drover.CodeInvalidTransition, "task %q is running in the place of task %q; replay when it has ended", plan.Nodes[p.Node].Name, plan.Nodes[t.Node].Name)
+			}
+		}
+		v := plan.Nodes[t.Node].When.Verdict(b.tallies[keyOf(&t)])
 		if v != dag.Skip && v != dag.Block {
 			continue
 		}
@@ -651,12 +682,12 @@ func recounted(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back, tar
 			if again[id] || !p.Status.Final() || p.Status == drover.Succeeded || !slices.Contains(plan.Nodes[t.Node].Parents, p.Node) {
 				continue
 			}
-			return nil, drover.Errorf(drover.CodeInvalidTransition, "task %q waits for task %q, which is %s; replay %s first",
+			return drover.Errorf(drover.CodeInvalidTransition, "task %q waits for task %q, which is %s; replay %s first",
 				plan.Nodes[t.Node].Name, plan.Nodes[p.Node].Name, p.Status, p.ID)
 		}
-		return nil, drover.Errorf(drover.CodeInvalidTransition, "task %q would be skipped again: when: %s", plan.Nodes[t.Node].Name, plan.Nodes[t.Node].When)
+		return drover.Errorf(drover.CodeInvalidTransition, "task %q would be skipped again: when: %s", plan.Nodes[t.Node].Name, plan.Nodes[t.Node].When)
 	}
-	return tallies, nil
+	return nil
 }
 
 // emptyMaps are the maps that have expanded into nothing: of them no row is left.

@@ -406,10 +406,12 @@ func (e *Engine) showJob(ctx context.Context, tx store.Tx, c Caller, r store.Job
 		l := s.live
 		j.Run, j.Events, j.Paused, j.Cancelling = int(l.Run), l.Events, l.Paused, l.Cancelling != 0
 		n.Total, n.Succeeded, n.Failed, n.Cancelled, n.Skipped = int(l.Total), int(l.Succeeded), int(l.Failed), int(l.Cancelled), int(l.Skipped)
+		j.Degraded = l.Handled > 0
 	case j.Status.Final():
 		f := s.final
 		j.Run, j.Events, j.FinishedAt = int(f.Run), f.Events, f.FinishedAt.Time()
 		n.Total, n.Succeeded, n.Failed, n.Cancelled, n.Skipped = int(f.Total), int(f.Succeeded), int(f.Failed), int(f.Cancelled), int(f.Skipped)
+		j.Degraded = f.Handled > 0
 	default:
 		j.Events, n.Total = int64(s.events), 1
 	}

@@ -81,7 +81,10 @@ type Task struct {
 }
 
 // Counts are a live job's counters.
-type Counts struct{ Total, Open, Succeeded, Failed, Cancelled, Skipped int32 }
+type Counts struct {
+	Total, Open, Succeeded, Failed, Cancelled, Skipped int32
+	Handled                                            int32 // failures made good
+}
 
 // Job is everything on record about a job.
 type Job struct {
@@ -155,7 +158,7 @@ func Check(j Job) (m Mend) {
 			live[i] = &Row{Task: r}
 		}
 	}
-	tallies := j.tallies(live)
+	tallies := j.tallies(live, &m.Handled)
 	for i := range j.Tasks {
 		t, r := &j.Tasks[i], live[i]
 		if r == nil {
@@ -228,7 +231,8 @@ func (m *Mend) count(s drover.Status) {
 }
 
 // tallies counts for each live row how the rows it waits for stand.
-func (j *Job) tallies(live []*Row) map[dag.Key]dag.Tally {
+// Handled are the failures that have been made good.
+func (j *Job) tallies(live []*Row, handled *int32) map[dag.Key]dag.Tally {
 	if j.Plan == nil {
 		return nil
 	}
@@ -246,6 +250,7 @@ func (j *Job) tallies(live []*Row) map[dag.Key]dag.Tally {
 			past[i].Live = true
 		}
 	}
+	*handled = j.Plan.HandledAll(past)
 	return j.Plan.Recount(past)
 }
 

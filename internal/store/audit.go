@@ -187,7 +187,7 @@ var invariants = []Invariant{
 		differ(found("v.job_id", wholeJob, "'run that is live, after those that ended'", "v.run", "coalesce(r.run, 0) + 1")+" FROM job_live v LEFT JOIN ran r ON r.job_id = v.job_id WHERE v.job_id >= $1"),
 		found("f.job_id", wholeJob, "'run that ended without the one before it'", "f.run", "f.run - 1")+" FROM job_final f LEFT JOIN job_final y ON y.job_id = f.job_id AND y.run = f.run - 1 WHERE "+of("f")+" AND f.run > 1 AND y.job_id IS NULL",
 		differ(found("f.job_id", wholeJob, "'tasks that ended, of all of a run'", "f.succeeded + f.failed + f.cancelled + f.skipped", "f.total")+" FROM job_final f WHERE "+of("f")),
-		differ(found("f.job_id", wholeJob, "'status of a run, after its tasks'", "f.status", fmt.Sprintf("CASE WHEN f.failed > 0 THEN %d WHEN f.cancelled > 0 THEN %d ELSE %d END", drover.Failed, drover.Cancelled, drover.Succeeded))+" FROM job_final f WHERE "+of("f"))),
+		differ(found("f.job_id", wholeJob, "'status of a run, after its tasks'", "f.status", fmt.Sprintf("CASE WHEN f.failed > f.handled THEN %d WHEN f.cancelled > 0 THEN %d ELSE %d END", drover.Failed, drover.Cancelled, drover.Succeeded))+" FROM job_final f WHERE "+of("f"))),
 
 	invariant("I16", "pending", "A task that is PENDING waits for at least one parent.", nil,
 		found("q.job_id", "q.task_id", "'is PENDING; parents it waits for'", "q.unmet", "1")+" FROM task_pending q WHERE q.job_id >= $1 AND q.unmet <= 0"),

@@ -56,6 +56,11 @@ type JobLive struct {
 	Skipped    int32
 	Paused     bool
 	Cancelling Cause
+	// Handled counts failures that have been made good.
+	Handled int32
+	// Phase is how far the end of the job has come: 0 while its tasks run, 1 with its
+	// rescue, if it needs one, and 2 with those that run finally.
+	Phase int16
 }
 
 // Cause says why a job's tasks are being ended; it is stored, never renumber.
@@ -79,6 +84,7 @@ type JobFinal struct {
 	Total                                 int32
 	Succeeded, Failed, Cancelled, Skipped int32
 	FinishedAt                            instant
+	Handled                               int32 // of the failures, those that were made good
 }
 
 // FinalRow is a row of task_final.
@@ -112,15 +118,15 @@ type EventRow struct {
 var (
 	insertJobs    = driver.Insert("insert jobs", "jobs", "id uuid, tenant int, pipeline int, kind text, class smallint, creator text, labels bytea, input bytea, trace text, due_at bigint, expires_at bigint, created_at bigint, fingerprint bytea")
 	insertTasks   = driver.Insert("insert tasks", "tasks", "id uuid, job_id uuid, tenant int, node int, idx int, pipeline int, queue int, lane int, class smallint, kind text, input bytea, policy bytea, trace text, created_at bigint")
-	insertJobLive = driver.Insert("insert job_live", "job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint")
-	updateJobLive = driver.New("update job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint",
-		"UPDATE job_live SET run = {run}, graph = {graph}, events = {events}, total = {total}, open = {open}, succeeded = {succeeded}, failed = {failed}, cancelled = {cancelled}, skipped = {skipped}, paused = {paused}, cancelling = {cancelling} {from} WHERE job_id = {job_id} AND tenant = {tenant}")
+	insertJobLive = driver.Insert("insert job_live", "job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint, handled int, phase smallint")
+	updateJobLive = driver.New("update job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint, handled int, phase smallint",
+		"UPDATE job_live SET run = {run}, graph = {graph}, events = {events}, total = {total}, open = {open}, succeeded = {succeeded}, failed = {failed}, cancelled = {cancelled}, skipped = {skipped}, paused = {paused}, cancelling = {cancelling}, handled = {handled}, phase = {phase} {from} WHERE job_id = {job_id} AND tenant = {tenant}")
 	lockJobLive = driver.New("lock job_live", "id uuid",
-		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling FROM {rows} JOIN job_live j ON j.job_id = {id} {for no key update of j}")
+		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling, j.handled, j.phase FROM {rows} JOIN job_live j ON j.job_id = {id} {for no key update of j}")
 	readJobGraph   = driver.New("read graph versions", "id uuid", "SELECT j.job_id, j.graph FROM {rows} JOIN job_live j ON j.job_id = {id}")
 	deleteJobLive  = driver.New("delete job_live", "id uuid", "DELETE FROM job_live {using} WHERE job_id = {id}")
 	deleteHolds    = driver.New("delete holds", "id uuid", "DELETE FROM job_holds {using} WHERE job_id = {id}")
-	insertJobFinal = driver.Insert("insert job_final", "job_final", "job_id uuid, run int, tenant int, status smallint, events bigint, total int, succeeded int, failed int, cancelled int, skipped int, finished_at bigint")
+	insertJobFinal = driver.Insert("insert job_final", "job_final", "job_id uuid, run int, tenant int, status smallint, events bigint, total int, succeeded int, failed int, cancelled int, skipped int, finished_at bigint, handled int")
 	insertFinal    = driver.Insert("insert task_final", "task_final", "task_id uuid, generation int, job_id uuid, tenant int, status smallint, attempt int, losses int, lease_version int, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, finished_at bigint, waits bytea, output bytea, error bytea")
 	insertFinalHow = driver.Insert("insert task_final that tells how", "task_final", "task_id uuid, generation int, job_id uuid, tenant int, status smallint, attempt int, losses int, lease_version int, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, finished_at bigint, waits bytea, output bytea, error bytea, how smallint")
 	insertAttempts = driver.Insert("insert attempts", "attempts", "task_id uuid, lease_version int, generation int, n int, job_id uuid, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, ended_at bigint, outcome text, status smallint, error bytea")
@@ -169,6 +175,7 @@ func jobLiveCols(rows []JobLive) []any {
 		col(rows, func(x *r) int32 { return x.Open }), col(rows, func(x *r) int32 { return x.Succeeded }), col(rows, func(x *r) int32 { return x.Failed }),
 		col(rows, func(x *r) int32 { return x.Cancelled }), col(rows, func(x *r) int32 { return x.Skipped }),
 		col(rows, func(x *r) int16 { return flag(x.Paused) }), col(rows, func(x *r) int16 { return int16(x.Cancelling) }),
+		col(rows, func(x *r) int32 { return x.Handled }), col(rows, func(x *r) int16 { return x.Phase }),
 	}
 }
 
@@ -192,7 +199,7 @@ func LockJobLive(jobs []drover.JobID, rows *[]JobLive) Stmt {
 
 func scanJobLive(r driver.Row) (j JobLive, err error) {
 	var paused, cancelling int16
-	err = r.Scan((*[16]byte)(&j.Job), &j.Tenant, &j.Run, &j.Graph, &j.Events, &j.Total, &j.Open, &j.Succeeded, &j.Failed, &j.Cancelled, &j.Skipped, &paused, &cancelling)
+	err = r.Scan((*[16]byte)(&j.Job), &j.Tenant, &j.Run, &j.Graph, &j.Events, &j.Total, &j.Open, &j.Succeeded, &j.Failed, &j.Cancelled, &j.Skipped, &paused, &cancelling, &j.Handled, &j.Phase)
 	j.Paused, j.Cancelling = paused != 0, Cause(cancelling)
 	return j, err
 }
@@ -227,6 +234,7 @@ func InsertJobFinal(rows []JobFinal) Stmt {
 		col(rows, func(x *r) int16 { return int16(x.Status) }), col(rows, func(x *r) int64 { return x.Events }), col(rows, func(x *r) int32 { return x.Total }),
 		col(rows, func(x *r) int32 { return x.Succeeded }), col(rows, func(x *r) int32 { return x.Failed }), col(rows, func(x *r) int32 { return x.Cancelled }),
 		col(rows, func(x *r) int32 { return x.Skipped }), col(rows, func(x *r) int64 { return int64(x.FinishedAt) }),
+		col(rows, func(x *r) int32 { return x.Handled }),
 	}}
 }
 

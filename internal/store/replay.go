@@ -20,7 +20,7 @@ var (
 		}
 		return driver.New("read jobs' live tasks", "id uuid", strings.Join(parts, " UNION ALL "))
 	}()
-	lastRun   = driver.New("read a job's last run", "", "SELECT run, tenant, status, events, total, succeeded, failed, cancelled, skipped, finished_at FROM job_final WHERE job_id = $1 ORDER BY run DESC LIMIT 1")
+	lastRun   = driver.New("read a job's last run", "", "SELECT run, tenant, status, events, total, succeeded, failed, cancelled, skipped, finished_at, handled FROM job_final WHERE job_id = $1 ORDER BY run DESC LIMIT 1")
 	taskLanes = driver.New("read lanes of tasks", "id uuid", "SELECT t.id, t.lane FROM {rows} JOIN tasks t ON t.id = {id}")
 	// Of a map that ended before it could expand: once it has, it stands nowhere, as any map.
 	deleteFinals = driver.New("delete ends of expanded maps", "id uuid", "DELETE FROM task_final {using} WHERE task_final.task_id = {id}")
@@ -76,7 +76,7 @@ func LastRuns(jobs []drover.JobID, runs map[drover.JobID]JobFinal) Stmt {
 func LastRun(ctx context.Context, tx Tx, job drover.JobID) (f JobFinal, err error) {
 	var status int16
 	err = tx.Pipe(ctx, Stmt{Text: lastRun, Args: []any{[16]byte(job)}, Scan: func(r driver.Row) error {
-		return r.Scan(&f.Run, &f.Tenant, &status, &f.Events, &f.Total, &f.Succeeded, &f.Failed, &f.Cancelled, &f.Skipped, (*int64)(&f.FinishedAt))
+		return r.Scan(&f.Run, &f.Tenant, &status, &f.Events, &f.Total, &f.Succeeded, &f.Failed, &f.Cancelled, &f.Skipped, (*int64)(&f.FinishedAt), &f.Handled)
 	}})
 	f.Job, f.Status = job, drover.Status(status)
 	return f, err
@@ -108,4 +108,30 @@ func Operation(ctx context.Context, tx Tx, tenant int32, request, action, subjec
 	}
 	err = tx.Pipe(ctx, Stmt{Text: readOp, Args: []any{tenant, request}, Scan: func(r driver.Row) error { return r.Scan(&was, &on) }})
 	return was, on, err
+}
+
+// Called is a task at a place of a job's graph, and how its last generation ended.
+type Called struct {
+	ID           drover.TaskID
+	Input        []byte
+	Status       drover.Status // none while it has not ended
+	Generation   int32
+	LeaseVersion int32
+}
+
+var readCalled = driver.New("read tasks that are called", "job_id uuid, node int, idx int",
+	"SELECT t.job_id, t.node, t.idx, t.id, t.input, coalesce(f.status, 0), coalesce(f.generation, 0), coalesce(f.lease_version, 0) FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx = {idx} "+
+		"LEFT JOIN task_final f ON f.task_id = t.id AND "+notLast)
+
+// ReadCalled reads the tasks at places that there are.
+func ReadCalled(keys []Key, out map[Key]Called) Stmt {
+	return Stmt{Text: readCalled, Cols: keyCols(keys), Scan: func(r driver.Row) error {
+		var k Key
+		var c Called
+		var status int16
+		err := r.Scan((*[16]byte)(&k.Job), &k.Node, &k.Index, (*[16]byte)(&c.ID), &c.Input, &status, &c.Generation, &c.LeaseVersion)
+		c.Status = drover.Status(status)
+		out[k] = c
+		return err
+	}}
 }

@@ -19,9 +19,9 @@ var (
 	tenantJobs = driver.New("jobs of a tenant, newest first", "",
 		"SELECT "+viewCols+" FROM jobs j WHERE j.tenant = $1 AND j.id < $2 AND j.id >= $3 ORDER BY j.id DESC LIMIT $4")
 	viewJobLive = driver.New("read job_live", "id uuid",
-		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling FROM {rows} JOIN job_live j ON j.job_id = {id}")
+		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling, j.handled, j.phase FROM {rows} JOIN job_live j ON j.job_id = {id}")
 	viewJobFinal = driver.New("read last runs", "id uuid",
-		"SELECT f.job_id, f.run, f.tenant, f.status, f.events, f.total, f.succeeded, f.failed, f.cancelled, f.skipped, f.finished_at FROM {rows} JOIN {pg:LATERAL} "+
+		"SELECT f.job_id, f.run, f.tenant, f.status, f.events, f.total, f.succeeded, f.failed, f.cancelled, f.skipped, f.finished_at, f.handled FROM {rows} JOIN {pg:LATERAL} "+
 			"(SELECT x.* FROM job_final x WHERE x.job_id = {id} ORDER BY x.run DESC LIMIT 1) f ON 1 = 1")
 
 	// How many rows of each job stand where; every table has an index on job_id,
@@ -234,7 +234,7 @@ func JobStates(ids []drover.JobID, live *[]JobLive, final *[]JobFinal, counts *[
 
 func scanJobFinal(r driver.Row) (f JobFinal, err error) {
 	var status int16
-	err = r.Scan((*[16]byte)(&f.Job), &f.Run, &f.Tenant, &status, &f.Events, &f.Total, &f.Succeeded, &f.Failed, &f.Cancelled, &f.Skipped, (*int64)(&f.FinishedAt))
+	err = r.Scan((*[16]byte)(&f.Job), &f.Run, &f.Tenant, &status, &f.Events, &f.Total, &f.Succeeded, &f.Failed, &f.Cancelled, &f.Skipped, (*int64)(&f.FinishedAt), &f.Handled)
 	f.Status = drover.Status(status)
 	return f, err
 }

@@ -1,0 +1,144 @@
+package dag
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// degrade is the policy of a task whose failure leaves the job degraded.
+const degrade = "degrade"
+
+// use is an output that a dormant task uses.
+type use struct {
+	by int32
+	edge
+}
+
+// dormants finds the tasks that run only when they are called: fallbacks, the
+// rescue, and what runs finally.
+func (c *compiler) dormants() {
+	nodes := c.plan.Nodes
+	c.plan.Rescue, c.plan.closes = -1, make([]bool, len(nodes))
+	find := func(by string, nd need) (int32, bool) {
+		i, ok := c.index[nd.name]
+		switch {
+		case !ok:
+			c.at(nd.v, nd.at, "there is no task %q%s", clip(nd.name, 80), c.hint(nd.name, maps.Keys(c.index)))
+		case c.dormant[i] != "":
+			c.at(nd.v, nd.at, "task %q is called already, as %s; it can be called in one place only", nd.name, c.dormant[i])
+		default:
+			c.dormant[i] = by
+			nodes[i].Dormant = true
+			return i, true
+		}
+		return 0, false
+	}
+	for i := range c.p.tasks {
+		nd := c.p.tasks[i].fallback
+		if nd.v == nil || nd.v.kind != text {
+			continue
+		}
+		if nd.name == c.p.tasks[i].name {
+			c.at(nd.v, nd.at, "task %q cannot stand in for itself; name another task", nd.name)
+			continue
+		}
+		if f, ok := find(fmt.Sprintf("the fallback of %q", c.p.tasks[i].name), nd); ok {
+			nodes[i].Fallback, nodes[f].Primary = f, int32(i)
+		}
+	}
+	if nd := c.p.rescue; nd.v != nil && nd.v.kind == text {
+		if i, ok := find("the rescue", nd); ok {
+			c.plan.Rescue, c.plan.closes[i] = i, true
+		}
+	}
+	for _, nd := range c.p.finally {
+		if i, ok := find("one that runs finally", nd); ok {
+			c.plan.Finally, c.plan.closes[i] = append(c.plan.Finally, i), true
+		}
+	}
+	c.fallbackRings()
+	for i := range c.p.tasks {
+		t := &c.p.tasks[i]
+		if c.dormant[i] == "" {
+			for _, nd := range t.needs {
+				c.need(int32(i), nd)
+			}
+			continue
+		}
+		for _, x := range []struct {
+			key string
+			set bool
+		}{{"needs", len(t.needs) > 0}, {"for_each", t.each != nil || t.over.name != ""}, {"when", t.whenAt.v != nil}, {"if", t.cond.v != nil}} {
+			if v := t.v.get(x.key); x.set && v != nil {
+				c.at(v, t.at.member(x.key), "task %q runs when it is called, as %s; remove %s", t.name, c.dormant[i], x.key)
+			}
+		}
+	}
+	if len(c.p.tasks) > 0 && !slices.Contains(c.dormant, "") {
+		c.at(c.p.root, nil, "every task runs only when it is called; there must be one that a job begins with")
+	}
+}
+
+// fallbackRings complains about tasks that stand in for each other, and cuts the ring.
+func (c *compiler) fallbackRings() {
+	nodes := c.plan.Nodes
+	for i := range nodes {
+		var way []string
+		for k := int32(i); k >= 0; k = nodes[k].Fallback {
+			way = append(way, nodes[k].Name)
+			if len(way) > 1 && k == int32(i) {
+				c.ringed = true
+				nd := c.p.tasks[i].fallback
+				c.at(nd.v, nd.at, "these tasks stand in for each other: %s; remove one fallback", strings.Join(way, " → "))
+				nodes[nodes[i].Fallback].Primary, nodes[i].Fallback = -1, -1
+				break
+			}
+			if len(way) > len(nodes) {
+				break // into a ring that does not come back here
+			}
+		}
+	}
+}
+
+// shapes makes fallbacks of maps maps of the same family.
+func (c *compiler) shapes() {
+	nodes := c.plan.Nodes
+	for i := range nodes {
+		if first, _ := c.plan.Stands(int32(i)); first != int32(i) {
+			nodes[i].Mapped, nodes[i].Over, nodes[i].root = nodes[first].Mapped, nodes[first].Over, nodes[first].root
+		}
+	}
+}
+
+// refer adds an output that is needed, and those that may stand in for it.
+func (p *Plan) refer(refs *refSet, node int32, same bool) {
+	for ; node >= 0; node = p.Nodes[node].Fallback {
+		refs.add(Ref{node, same})
+	}
+}
+
+// standIns gives fallbacks what they take over from the task they stand in for, and
+// checks what dormant tasks use.
+func (c *compiler) standIns() {
+	nodes := c.plan.Nodes
+	for i := range nodes {
+		if nodes[i].Primary < 0 {
+			continue
+		}
+		first, _ := c.plan.Stands(int32(i))
+		if c.p.tasks[i].with == nil {
+			c.plan.with[i], c.plan.inputRefs[i] = c.plan.with[first], c.plan.inputRefs[first]
+		}
+	}
+	for _, u := range c.uses {
+		first, _ := c.plan.Stands(u.by)
+		switch {
+		case c.plan.closes[u.by]:
+		case slices.ContainsFunc(c.edges[first], func(e edge) bool { return e.parent == u.parent }):
+		default:
+			c.at(u.v, u.at, "task %q stands in for %q and sees what that sees; let %[2]q need %[3]q too", nodes[u.by].Name, nodes[first].Name, nodes[u.parent].Name)
+		}
+	}
+}

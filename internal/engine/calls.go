@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// call is a dormant task that is to run now: a fallback, because the task it stands
+// in for has failed; a rescue, or what runs finally, because the others have ended.
+type call struct {
+	job  *store.JobLive
+	plan *compiled
+	key  dag.Key
+}
+
+// The phases of a job's end, as job_live has them.
+const (
+	phaseRescue  = 1
+	phaseFinally = 2
+)
+
+// closing returns what a job whose tasks have all ended has to run before it ends.
+func closing(plan *compiled, j *store.JobLive) []int32 {
+	if j.Phase < phaseRescue {
+		j.Phase = phaseRescue
+		stopped := j.Cancelling == store.CauseUser || j.Cancelling == store.CauseExpired
+		if plan.Rescue >= 0 && j.Failed > j.Handled && !stopped {
+			return []int32{plan.Rescue}
+		}
+	}
+	if j.Phase < phaseFinally {
+		j.Phase = phaseFinally
+		return plan.Finally
+	}
+	return nil
+}
+
+// close reports whether a job whose tasks have all ended goes on with what it runs
+// before its own end. A hold does not keep that.
+func (x *changes) close(j *store.JobLive) bool {
+	plan := x.plans[j.Job]
+	if plan == nil {
+		return false
+	}
+	next := closing(plan, j)
+	for _, node := range next {
+		x.calls = append(x.calls, call{j, plan, dag.Key{Node: node}})
+	}
+	if len(next) > 0 && j.Cancelling != 0 {
+		j.Cancelling = 0
+		j.Graph++
+		x.unhold = append(x.unhold, j.Job)
+	}
+	return len(next) > 0
+}
+
+// answerCalls makes the rows of the tasks that are called, or has those come back
+// that were called before.
+func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
+	calls := x.calls
+	x.calls = nil
+	var keys []store.Key
+	var jobs []drover.JobID
+	for _, c := range calls {
+		keys = append(keys, store.Key{Job: c.job.Job, Node: c.key.Node, Index: c.key.Index})
+		if first, _ := c.plan.Stands(c.key.Node); first != c.key.Node && c.plan.Nodes[first].Mapped && c.plan.Nodes[first].Over < 0 {
+			keys = append(keys, store.Key{Job: c.job.Job, Node: first, Index: c.key.Index}) // for its item
+		}
+		jobs = append(jobs, c.job.Job)
+	}
+	was := map[store.Key]store.Called{}
+	var heads []store.JobRow
+	if err := tx.Pipe(ctx, store.ReadCalled(keys, was), store.ReadJobs(uniqueSorted(jobs), &heads)); err != nil {
+		return err
+	}
+	head := map[drover.JobID]store.JobRow{}
+	for _, h := range append(heads, x.jobs...) {
+		head[h.ID] = h
+	}
+	slices.SortFunc(calls, func(a, b call) int {
+		if a.job.Job != b.job.Job {
+			return compareIDs(a.job.Job, b.job.Job)
+		}
+		return int(a.key.Node-b.key.Node)<<20 + int(a.key.Index-b.key.Index)
+	})
+	for _, c := range calls {
+		at, err := x.e.placeIn(ctx, tx, c.plan, c.key.Node)
+		if err != nil {
+			return err
+		}
+		j, n, h := c.job, &c.plan.Nodes[c.key.Node], head[c.job.Job]
+		t := lifecycle.Task{Job: j.Job, Node: c.key.Node, Index: c.key.Index, Queue: at.queue, Lane: at.lane, Class: pickClass(n.Class, h.Class),
+			Status: drover.Pending, Generation: 1, Since: x.now}
+		old, again := was[store.Key{Job: j.Job, Node: c.key.Node, Index: c.key.Index}]
+		switch {
+		case again && old.Status == 0:
+			return store.ErrRetry // it is live: somebody was faster
+		case again:
+			t.ID, t.Status, t.Generation, t.LeaseVersion = old.ID, old.Status, old.Generation, old.LeaseVersion
+			if t.Status == drover.Failed || t.Status == drover.DeadLetter {
+				x.replayed = append(x.replayed, store.LetterKey{Task: t.ID, Generation: t.Generation})
+				if x.replay.To == 0 {
+					x.replay = store.LetterMove{To: store.LetterReplayed, At: x.now, Reason: "it was called again"}
+				}
+			}
+			uncount(j, t.Status)
+			t = lifecycle.Replayed(t, 0, x.now)
+			x.event(j, drover.TaskReplayed, t.ID, calledData(t.Generation))
+		default:
+			t.ID = drover.TaskID(x.e.db.NewID())
+			row := store.TaskRow{ID: t.ID, Job: t.Job, Tenant: c.plan.Tenant, Node: t.Node, Index: t.Index, Pipeline: c.plan.ID, Queue: t.Queue, Lane: t.Lane,
+				Class: t.Class, Kind: n.Kind, Trace: h.Trace, CreatedAt: x.now}
+			if first, _ := c.plan.Stands(t.Node); first != t.Node {
+				row.Input = was[store.Key{Job: j.Job, Node: first, Index: t.Index}].Input
+			}
+			x.tasks = append(x.tasks, row)
+			j.Total++
+		}
+		j.Open++
+		x.touched[j.Job] = true
+		t = lifecycle.Met(t, lifecycle.Hold{Paused: j.Paused}, x.now)
+		x.place(t)
+		x.watch(t, c.plan.terms(t.Node).closes)
+	}
+	slices.SortFunc(x.replayed, compareLetters)
+	return nil
+}
+
+// calledData is what the event of a task says that is called once more.
+func calledData(generation int32) []byte {
+	b, err := json.Marshal(struct {
+		Reason     string `json:"reason"`
+		Generation int32  `json:"generation"`
+	}{"called again", generation})
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// placeIn finds the queue and lane of a node within a transaction. Whoever submitted
+// the job has made them.
+func (e *Engine) placeIn(ctx context.Context, tx store.Tx, p *compiled, node int32) (place, error) {
+	p.placing.Lock()
+	at := p.at
+	p.placing.Unlock()
+	if at != nil {
+		return at[node], nil
+	}
+	n := &p.Nodes[node]
+	q, err := store.QueueNumber(ctx, tx, n.Queue, e.now())
+	if err != nil {
+		return place{}, err
+	}
+	l, err := store.LaneNumber(ctx, tx, store.LaneKey{Queue: q, Tenant: p.Tenant, Kind: n.Kind, Circuit: n.Circuit})
+	return place{q, l}, err
+}
