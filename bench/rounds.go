@@ -44,7 +44,7 @@ func (b *bench) rounds(name string, specs ...spec) error {
 var usualRounds = map[string]int{
 	"queue": 5, "single": 5, "latency": 3, "latency under load": 3,
 	"fan": 3, "chain": 3, "layers": 3, "backlog": 5, "tenants": 3,
-	"queue, long": 3, "single, long": 3, "latency, long": 3, "fan, long": 3,
+	"queue, long": 3, "single, long": 3, "latency, long": 3, "fan, long": 3, "pressure": 2,
 }
 
 // forEach makes a spec for each of some systems; adjust may change one.
@@ -98,7 +98,7 @@ func (b *bench) on(database string, s spec) (r result, err error) {
 	if b.n > 0 && s.Shape == (shape{}) {
 		s.N = b.n
 	}
-	if strings.HasPrefix(s.System, "drover") {
+	if s.System == "drover" || s.System == "drover-sqlite" {
 		s.Profile = b.profile
 	}
 	if err := b.pg.settle(b.ctx); err != nil {
