@@ -50,9 +50,9 @@ func singleRun(ctx context.Context, r *run) error {
 
 // single: submits one by one.
 func (b *bench) single() error {
-	return b.rounds("single", forEach(spec{N: 20_000}, []string{"drover", "river", "drover-http", "dbos"}, func(s *spec) {
+	return b.rounds("single", forEach(spec{N: 10_000}, []string{"drover", "river", "drover-http", "dbos"}, func(s *spec) {
 		if s.System == "dbos" {
-			s.N = 5_000
+			s.N = 2_500
 		}
 	})...)
 }
