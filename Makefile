@@ -15,7 +15,7 @@ GO_BUILD = go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 # The run whose figures are published.
 CHAOS_FOR  ?= 4m
 
-.PHONY: help build demo test chaos chaos-lease bench bench-long bench-check sim conformance fuzz mutants upgrade reliability check lint golangci docs docs-check clean
+.PHONY: help build demo test chaos chaos-lease bench bench-long bench-check sim conformance dag-model fuzz mutants upgrade reliability check lint golangci docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -77,6 +77,10 @@ CONFORMANCE_FOR ?= 60s
 conformance: ## the engine on SQLite and PostgreSQL beside a model, step by step and with clients at once, for CONFORMANCE_FOR (60s) each; figures in build/conformance.json
 	@tools/needs.sh postgresql
 	@tools/with-postgres.sh go test ./internal/store/storetest -count=1 -timeout 30m -v -run 'Model|Order' -conformance=$(CONFORMANCE_FOR) -figures=$(CURDIR)/build/conformance.json
+
+dag-model: ## 200,000 random graphs beside a naive model of them, and 2,000 on the engine (some minutes; CASES=, GRAPHS= for others)
+	go test ./internal/dag -run BoardAgrees -count=1 -timeout 60m -v -cases=$(or $(CASES),200000)
+	go test ./internal/engine -run 'RandomGraphs/sqlite' -count=1 -timeout 60m -graphs=$(or $(GRAPHS),2000)
 
 reliability: sim mutants chaos chaos-lease conformance ## all of these, and docs/reliability.md written anew from their figures (some 40 minutes; SEEDS=10000)
 	go run ./test/reliability

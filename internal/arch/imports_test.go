@@ -31,6 +31,7 @@ var arrows = map[string][]string{
 	"internal/dag":             {},
 	"internal/draw":            {},
 	"internal/wfcommons":       {},
+	"internal/dag/dagtest":     {},
 	"internal/admit":           {},
 	"internal/reconcile":       {"internal/lifecycle", "internal/dag"},
 	"internal/store/driver":    {},

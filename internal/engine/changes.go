@@ -335,15 +335,14 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for c := range slices.Chunk(x.letters, rowsAtOnce) {
 		add(store.InsertLetters(c))
 	}
+	for _, id := range x.unhold {
+		add(store.DeleteHold(id, store.HoldCancel))
+	}
 	add(store.InsertTaskInputs(x.inputs), store.MoveLetters(x.replay, x.replayed))
 	for c := range slices.Chunk(x.attempts, rowsAtOnce) {
 		add(store.InsertAttempts(c))
 	}
-	add(store.PublishArtifacts(x.publish), store.InsertJobTimers(x.timers))
-	for _, id := range x.unhold {
-		add(store.DeleteHold(id, store.HoldCancel))
-	}
-	add(store.InsertHolds(x.holds))
+	add(store.PublishArtifacts(x.publish), store.InsertJobTimers(x.timers), store.InsertHolds(x.holds))
 	for c := range slices.Chunk(x.events, rowsAtOnce) {
 		add(store.InsertEvents(c))
 	}

@@ -1,0 +1,367 @@
+// Package dagtest is a naive model of what becomes of a job's tasks: random graphs,
+// and how every task of one must end, told from its definition without counters,
+// batches or an order of events. Tests hold the Board and the engine to it.
+package dagtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Count is how a row that has ended counts below.
+type Count int
+
+// The counts.
+const (
+	OK Count = iota + 1
+	Bad
+	Not // skipped
+)
+
+// Node is a task of the model.
+type Node struct {
+	Name  string
+	Needs []int
+	Rule  string
+	N     int // of quorum
+	Size  int // elements of a map over a list; -1: no such map
+	Over  int // the map it goes over; -1: none
+	// Cond is its condition: none, "no" (false), "yes", "odd" (true for elements 1, 3, …)
+	// or "bad" (it cannot be told).
+	Cond string
+	// Backups is how many fallbacks it has, one for the other; Degrades says that the
+	// job goes on degraded when the last of them fails, or it itself if there is none.
+	Backups  int
+	Degrades bool
+}
+
+// Counted is how a row of task i that ended so counts below, once what stands in for
+// it has ended too.
+func (g *Graph) Counted(i, index int, e End) Count {
+	n := &g.Nodes[i]
+	if e != "fail" && e != "broke" {
+		return e.Counts()
+	}
+	if index >= 0 {
+		for level := 1; level <= n.Backups; level++ {
+			if !g.Fails(i+1000*level, index) {
+				return OK
+			}
+		}
+	}
+	if n.Degrades && (n.Backups == 0 || index >= 0) {
+		return OK
+	}
+	return Bad
+}
+
+// Input is the job's input that the conditions look at.
+const Input = `{"no": false, "list": [1, 2]}`
+
+var conds = map[string]string{"no": "input.no", "yes": "input.list.size() < 100", "odd": "index % 2 == 1", "bad": "input.no.such > 1"}
+
+// allows is what a condition makes of a row that the rule lets run: "run", or how it
+// ends.
+func (n *Node) allows(element int) End {
+	switch n.Cond {
+	case "no":
+		return "skip"
+	case "bad":
+		return "broke"
+	case "odd":
+		if element%2 == 0 {
+			return "skip"
+		}
+	}
+	return "run"
+}
+
+// End is how a row of the model ended: ok fail skip block broke empty.
+type End string
+
+// Counts is how such an end counts, unless something makes it good.
+func (e End) Counts() Count {
+	switch e {
+	case "ok", "empty":
+		return OK
+	case "skip":
+		return Not
+	}
+	return Bad
+}
+
+// Result is how a task of the model ended: as one row, or as elements.
+type Result struct {
+	One      End // of a map: as it ended without elements
+	Elements []End
+}
+
+// Graph is a job of the model. Fails tells how a row would end that runs; a node
+// from 1000 on is a fallback of one 1000 below.
+type Graph struct {
+	Nodes []Node
+	Fails func(node, index int) bool
+}
+
+// decide says what becomes of a task, from how all above it have ended.
+func (n *Node) decide(above []Count) End {
+	count := func(o Count) (c int) {
+		for _, x := range above {
+			if x == o {
+				c++
+			}
+		}
+		return c
+	}
+	ok, bad, not := count(OK), count(Bad), count(Not)
+	choose := func(run bool, otherwise End) End {
+		if run {
+			return "run"
+		}
+		return otherwise
+	}
+	blockOrSkip := End("skip")
+	if bad > 0 {
+		blockOrSkip = "block"
+	}
+	switch n.Rule {
+	case "all_success":
+		return choose(bad == 0 && not == 0, blockOrSkip)
+	case "all_done", "always":
+		return "run"
+	case "all_failed":
+		return choose(bad == len(above), "skip")
+	case "one_success":
+		return choose(ok > 0, blockOrSkip)
+	case "one_failed":
+		return choose(bad > 0, "skip")
+	case "one_done":
+		return choose(ok+bad > 0, "skip")
+	case "none_failed":
+		return choose(bad == 0, "block")
+	case "none_failed_min_one_success":
+		return choose(bad == 0 && ok > 0, blockOrSkip)
+	case "none_skipped":
+		return choose(not == 0, "skip")
+	case "all_skipped":
+		return choose(not == len(above), "skip")
+	case "quorum":
+		return choose(ok >= n.N, blockOrSkip)
+	}
+	panic(n.Rule)
+}
+
+// Root is the map over a list whose elements task i shares, or -1.
+func (g *Graph) Root(i int) int {
+	for g.Nodes[i].Over >= 0 {
+		i = g.Nodes[i].Over
+	}
+	if g.Nodes[i].Size < 0 {
+		return -1
+	}
+	return i
+}
+
+// parents are those a task waits for: the ones it names and the map it goes over.
+func (g *Graph) parents(i int) []int {
+	out := slices.Clone(g.Nodes[i].Needs)
+	if o := g.Nodes[i].Over; o >= 0 {
+		out = append(out, o)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Results tells how every task ends. Nodes stand after those they wait for.
+func (g *Graph) Results() []Result {
+	out := make([]Result, len(g.Nodes))
+	end := func(i, index int) End {
+		if g.Fails(i, index) {
+			return "fail"
+		}
+		return "ok"
+	}
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		above := func(element int) (list []Count) {
+			for _, p := range g.parents(i) {
+				switch r := out[p]; {
+				case r.One != "":
+					index := 0
+					if g.Root(p) >= 0 {
+						index = -1
+					}
+					list = append(list, g.Counted(p, index, r.One))
+				case element >= 0 && g.Root(i) >= 0 && g.Root(p) == g.Root(i):
+					list = append(list, g.Counted(p, element, r.Elements[element]))
+				default:
+					for k, e := range r.Elements {
+						list = append(list, g.Counted(p, k, e))
+					}
+				}
+			}
+			return list
+		}
+		switch {
+		case n.Over >= 0 && out[n.Over].One == "":
+			for e := range out[n.Over].Elements {
+				d := n.decide(above(e))
+				if d == "run" {
+					d = n.allows(e)
+				}
+				if d == "run" {
+					d = end(i, e)
+				}
+				out[i].Elements = append(out[i].Elements, d)
+			}
+		case n.Over >= 0:
+			out[i].One = n.decide(above(-1))
+			if out[i].One == "run" {
+				out[i].One = "skip" // there is nothing to go over
+				if out[n.Over].One == "empty" {
+					out[i].One = "empty"
+				}
+			}
+		default:
+			d := n.decide(above(-1))
+			if d == "run" && n.Cond != "odd" {
+				d = n.allows(-1)
+			}
+			switch {
+			case d != "run":
+				out[i].One = d
+			case n.Size == 0:
+				out[i].One = "empty"
+			case n.Size > 0:
+				for e := range n.Size {
+					d := End("run")
+					if n.Cond == "odd" {
+						d = n.allows(e)
+					}
+					if d == "run" {
+						d = end(i, e)
+					}
+					out[i].Elements = append(out[i].Elements, d)
+				}
+			default:
+				out[i].One = end(i, 0)
+			}
+		}
+	}
+	return out
+}
+
+// YAML writes the graph as a definition.
+func (g *Graph) YAML() string {
+	var b strings.Builder
+	b.WriteString("pipeline: drawn\non_failure: continue\ntasks:\n")
+	for i, n := range g.Nodes {
+		fmt.Fprintf(&b, "  %s: {run: x, default: 0", n.Name)
+		if len(n.Needs) > 0 {
+			names := make([]string, len(n.Needs))
+			for k, p := range n.Needs {
+				names[k] = g.Nodes[p].Name
+			}
+			fmt.Fprintf(&b, ", needs: [%s]", strings.Join(names, ", "))
+		}
+		switch {
+		case n.Over >= 0:
+			fmt.Fprintf(&b, ", for_each: %s", g.Nodes[n.Over].Name)
+		case n.Size >= 0:
+			fmt.Fprintf(&b, ", for_each: [%s]", strings.TrimSuffix(strings.Repeat("0, ", n.Size), ", "))
+		}
+		if n.Backups > 0 {
+			fmt.Fprintf(&b, ", fallback: %s-f1", n.Name)
+		} else if n.Degrades {
+			b.WriteString(", on_failure: degrade")
+		}
+		if n.Cond != "" {
+			fmt.Fprintf(&b, ", if: %q", conds[n.Cond])
+		}
+		if len(g.parents(i)) > 0 {
+			rule := n.Rule
+			if rule == "quorum" {
+				rule = fmt.Sprintf("quorum(%d)", n.N)
+			}
+			fmt.Fprintf(&b, ", when: %s", rule)
+		}
+		b.WriteString("}\n")
+	}
+	for _, n := range g.Nodes {
+		for level := 1; level <= n.Backups; level++ {
+			fmt.Fprintf(&b, "  %s-f%d: {run: x", n.Name, level)
+			if level < n.Backups {
+				fmt.Fprintf(&b, ", fallback: %s-f%d", n.Name, level+1)
+			} else if n.Degrades {
+				b.WriteString(", on_failure: degrade")
+			}
+			b.WriteString("}\n")
+		}
+	}
+	return b.String()
+}
+
+// Rules are the names of all rules.
+var Rules = []string{"all_success", "all_done", "all_failed", "one_success", "one_failed", "one_done", "none_failed", "none_failed_min_one_success", "none_skipped", "all_skipped", "always", "quorum"}
+
+// Draw draws a graph of 5 to 12 tasks and how they end.
+func Draw(r *rand.Rand) *Graph {
+	g := &Graph{}
+	count := 5 + r.IntN(8)
+	for i := range count {
+		n := Node{Name: fmt.Sprintf("t%d", i), Rule: "all_success", Size: -1, Over: -1}
+		for p := range i {
+			if r.IntN(3) == 0 && len(n.Needs) < 4 {
+				n.Needs = append(n.Needs, p)
+			}
+		}
+		switch r.IntN(4) {
+		case 0:
+			n.Size = r.IntN(4)
+		case 1:
+			for p := range i {
+				if g.Root(p) >= 0 && r.IntN(2) == 0 {
+					n.Over = p
+				}
+			}
+		}
+		if len(n.Needs) > 0 || n.Over >= 0 {
+			if r.IntN(3) > 0 {
+				n.Rule = Rules[r.IntN(len(Rules))]
+			}
+			plain := 0
+			for _, p := range n.Needs {
+				if g.Nodes[p].Size < 0 && g.Nodes[p].Over < 0 {
+					plain++
+				}
+			}
+			n.N = 1 + r.IntN(3)
+			if plain == len(n.Needs) && n.Over < 0 {
+				n.N = min(n.N, plain)
+			}
+		}
+		switch x := r.IntN(20); {
+		case x < 3:
+			n.Cond = []string{"no", "yes", "bad"}[x]
+		case x < 6 && (n.Over >= 0 || n.Size >= 0):
+			n.Cond = "odd"
+		}
+		switch r.IntN(6) {
+		case 0:
+			n.Backups = 1 + r.IntN(2)
+		case 1:
+			n.Degrades = true
+		case 2:
+			n.Backups, n.Degrades = 1, true
+		}
+		g.Nodes = append(g.Nodes, n)
+	}
+	salt, rate := r.Uint64(), uint64(r.IntN(60))
+	g.Fails = func(node, index int) bool {
+		x := rand.New(rand.NewPCG(salt, uint64(node)<<20|uint64(index)))
+		return x.Uint64N(100) < rate
+	}
+	return g
+}
