@@ -19,7 +19,8 @@ type spec struct {
 	settings
 	N        int           // jobs, or repeats
 	Finished int           // jobs that have ended before
-	Rate     float64       // jobs per second beside what is measured
+	Rate     float64       // jobs per second
+	Share    float64       // of what the system can do
 	For      time.Duration // how long, where the workload has a length
 	Shape    shape         // of graphs
 	Profile  string        // file for a processor profile, or empty

@@ -10,23 +10,34 @@ import (
 
 const (
 	probeRate = 100                   // submits a second whose latency counts
-	loadTick  = 10 * time.Millisecond // between two bulk submits of the load beside them
+	loadBulk  = 200                   // jobs of the load beside them that are submitted at once
+	loadTick  = 10 * time.Millisecond // how often it is looked whether so many are owed
 	warmUp    = 2 * time.Second
 )
 
 // latencyRun submits single jobs at a fixed rate that does not slow down with
-// the system, beside a load of Rate jobs a second submitted in small bulks. A
-// latency counts from when the job should have been sent to its handler's entry.
+// the system, beside a load, submitted in small bulks, of a share of what the
+// system did just before. A latency counts from when the job should have been
+// sent to its handler's entry.
 func latencyRun(ctx context.Context, r *run) error {
 	if err := r.work(ctx); err != nil {
 		return err
 	}
 	var (
 		mu        sync.Mutex
+		rate      float64 // of the load
 		submitted int
 		refused   error
 		all       sync.WaitGroup
 	)
+	if r.Share > 0 {
+		capacity, n, err := r.capable(ctx)
+		if err != nil {
+			return err
+		}
+		rate, submitted = r.Share*capacity, n
+		r.values["load/s"] = rate
+	}
 	sent := func(n int, err error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -38,15 +49,14 @@ func latencyRun(ctx context.Context, r *run) error {
 	}
 	began := time.Now()
 	end := began.Add(warmUp + r.For)
-	if r.Rate > 0 {
+	if rate > 0 {
 		all.Go(func() {
 			owed := 0.0
 			for due := began; due.Before(end) && ctx.Err() == nil; due = due.Add(loadTick) {
 				time.Sleep(time.Until(due))
-				owed += r.Rate * loadTick.Seconds()
-				n := int(owed)
-				owed -= float64(n)
-				sent(n, r.submitMany(ctx, n))
+				for owed += rate * loadTick.Seconds(); owed >= loadBulk; owed -= loadBulk {
+					sent(loadBulk, r.submitMany(ctx, loadBulk))
+				}
 			}
 		})
 	}
@@ -76,54 +86,42 @@ func latencyRun(ctx context.Context, r *run) error {
 	if want := int(r.For.Seconds() * probeRate); len(r.late) < want && r.void == "" {
 		r.void = fmt.Sprintf("%d of %d latencies", len(r.late), want)
 	}
-	if r.Rate > 0 {
-		r.values["load/s"] = r.Rate
-	}
 	r.values["p50 ms"] = quantile(r.late, 0.5)
 	r.values["p99 ms"] = quantile(r.late, 0.99)
 	return nil
 }
 
+// capable measures how many jobs a second the system takes in small bulks and
+// works at the same time, and returns when it has worked them all.
+func (r *run) capable(ctx context.Context) (rate float64, submitted int, err error) {
+	const long = 3 * time.Second
+	began := time.Now()
+	var at time.Time // when the warm-up was over
+	var n int64      // entries until then
+	for time.Since(began) < warmUp+long {
+		if at.IsZero() && time.Since(began) > warmUp {
+			at, n = time.Now(), r.entered().n.Load()
+		}
+		if submitted-int(r.entered().n.Load()) > 10*loadBulk {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if err := r.submitMany(ctx, loadBulk); err != nil {
+			return 0, submitted, err
+		}
+		submitted += loadBulk
+	}
+	rate = float64(r.entered().n.Load()-n) / time.Since(at).Seconds()
+	_, err = ended(ctx, r, r.before.Finished+submitted, time.Minute)
+	return rate, submitted, err
+}
+
 // latency: from submit to the handler's entry, at a low rate alone and beside a
-// load of 70 % of what each system was measured to do.
+// load of 70 % of what each system can do.
 func (b *bench) latency() error {
 	names := []string{"drover", "river", "drover-http"}
 	if err := b.rounds("latency", forEach(spec{For: 15 * time.Second}, names, nil)...); err != nil {
 		return err
 	}
-	var failed error
-	loaded := forEach(spec{For: 10 * time.Second}, names, func(s *spec) {
-		c, err := b.capacity(s.System)
-		failed = errors.Join(failed, err)
-		s.Rate = 0.7 * c
-	})
-	if failed != nil {
-		return failed
-	}
-	return b.rounds("latency under load", loaded...)
-}
-
-// capacity is how many jobs a second a system was measured to submit and work.
-func (b *bench) capacity(system string) (float64, error) {
-	if c, ok := b.capacities[system]; ok {
-		return c, nil
-	}
-	var all []float64
-	for _, r := range b.report.Runs["queue"] {
-		if r.System == system && r.Void == "" {
-			all = append(all, r.Values["tasks/s"])
-		}
-	}
-	if len(all) == 0 {
-		r, err := b.one(spec{System: system, Workload: "queue", N: 50_000})
-		if err != nil {
-			return 0, err
-		}
-		if r.Void != "" {
-			return 0, fmt.Errorf("what %s can do: %s", system, r.Void)
-		}
-		all = append(all, r.Values["tasks/s"])
-	}
-	b.capacities[system] = quantile(all, 0.5)
-	return b.capacities[system], nil
+	return b.rounds("latency under load", forEach(spec{For: 10 * time.Second, Share: 0.7}, names, nil)...)
 }

@@ -223,3 +223,28 @@ func (b *bench) overload() error {
 	}
 	return b.rounds("overload", specs...)
 }
+
+// capacity is how many jobs a second a system was measured to submit and work.
+func (b *bench) capacity(system string) (float64, error) {
+	if c, ok := b.capacities[system]; ok {
+		return c, nil
+	}
+	var all []float64
+	for _, r := range b.report.Runs["queue"] {
+		if r.System == system && r.Void == "" {
+			all = append(all, r.Values["tasks/s"])
+		}
+	}
+	if len(all) == 0 {
+		r, err := b.one(spec{System: system, Workload: "queue", N: 50_000})
+		if err != nil {
+			return 0, err
+		}
+		if r.Void != "" {
+			return 0, fmt.Errorf("what %s can do: %s", system, r.Void)
+		}
+		all = append(all, r.Values["tasks/s"])
+	}
+	b.capacities[system] = quantile(all, 0.5)
+	return b.capacities[system], nil
+}
