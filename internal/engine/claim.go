@@ -408,12 +408,13 @@ type scope struct {
 	// Of the tasks looked at, how those ended that have, and which were blocked.
 	ended   map[dag.Key]drover.Status
 	blocked map[dag.Key]bool
-	nodes   map[int32]bool // nodes whose outputs are all loaded
+	asked   map[dag.Key]bool // single tasks that have been looked for
+	nodes   map[int32]bool   // nodes whose outputs are all loaded
 	sizes   map[int32]int
 }
 
 func newScope(job drover.JobID, plan *compiled) *scope {
-	return &scope{job: job, plan: plan, out: map[dag.Key]json.RawMessage{}, ended: map[dag.Key]drover.Status{}, blocked: map[dag.Key]bool{}, nodes: map[int32]bool{}, sizes: map[int32]int{}}
+	return &scope{job: job, plan: plan, out: map[dag.Key]json.RawMessage{}, ended: map[dag.Key]drover.Status{}, blocked: map[dag.Key]bool{}, asked: map[dag.Key]bool{}, nodes: map[int32]bool{}, sizes: map[int32]int{}}
 }
 
 // want is what a task's expressions refer to; a reference to the same element
@@ -444,9 +445,11 @@ func loadScopes(ctx context.Context, tx store.Tx, wants []want) error {
 		scopes[w.job] = w.scope
 		for _, r := range w.refs {
 			p := store.Element{Job: w.job, Node: r.Node, Index: w.index}
-			if _, ok := w.out[dag.Key{Node: r.Node, Index: w.index}]; w.nodes[r.Node] || r.Same && ok {
+			k := dag.Key{Node: r.Node, Index: w.index}
+			if _, ok := w.out[k]; w.nodes[r.Node] || r.Same && (ok || w.asked[k]) {
 				continue
 			} else if r.Same {
+				w.asked[k] = true
 				ask(&single, p)
 			} else {
 				p.Index = -2

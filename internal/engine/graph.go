@@ -105,7 +105,7 @@ func resolve(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant,
 	if err := load(ctx, tx, graphs, fresh, with.before, with.after); err != nil {
 		return err
 	}
-	for {
+	for round := 1; ; round++ {
 		var asks []question
 		for _, g := range graphs {
 			for _, s := range g.board.Settle() {
@@ -116,10 +116,42 @@ func resolve(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant,
 		if len(asks) == 0 {
 			return nil
 		}
-		if err := answer(ctx, tx, e, now, asks); err != nil {
+		var ahead []want
+		if round == 2 { // a row of questions, each of which follows from the one before
+			for _, g := range graphs {
+				ahead = append(ahead, g.lookAhead()...)
+			}
+		}
+		if err := answer(ctx, tx, e, now, asks, ahead); err != nil {
 			return err
 		}
 	}
+}
+
+// lookAhead is all that the rows in hand may have to know still, so that it is read
+// at once however many questions there are to come.
+func (g *graph) lookAhead() (wants []want) {
+	for s := range g.board.Seats {
+		if s.Fate != dag.Waits {
+			continue
+		}
+		if g.plan.Conditional(s.Key) {
+			wants = append(wants, want{g.scoped(), g.plan.CondRefs(s.Node), s.Index})
+		}
+		if n := &g.plan.Nodes[s.Node]; s.Index == dag.Unexpanded && n.Over < 0 {
+			wants = append(wants, want{g.scoped(), g.plan.ForEachRefs(s.Node), 0})
+		}
+	}
+	return wants
+}
+
+// scoped is what expressions see.
+func (g *graph) scoped() *scope {
+	if g.scope == nil {
+		g.scope = newScope(g.job, g.plan)
+		g.scope.out, g.scope.input, g.scope.have = g.out, g.input, g.have
+	}
+	return g.scope
 }
 
 // question is a row about which a board wants to know more.
@@ -132,15 +164,11 @@ type seat = dag.Seat[lifecycle.Task]
 
 // answer reads what the expressions of the rows refer to, in one round trip, and
 // tells the boards what they come to.
-func answer(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, asks []question) error {
-	var wants []want
+func answer(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, asks []question, wants []want) error {
 	var overs []store.Key
 	var ids []drover.TaskID // whose items are wanted
 	for _, a := range asks {
-		if a.scope == nil {
-			a.scope = newScope(a.job, a.plan)
-			a.scope.out, a.scope.input, a.scope.have = a.out, a.input, a.have
-		}
+		a.scoped()
 		n, s := &a.plan.Nodes[a.seat.Node], a.seat
 		if a.plan.Conditional(s.Key) {
 			wants = append(wants, want{a.scope, a.plan.CondRefs(s.Node), s.Index})

@@ -1,0 +1,120 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/store/driver"
+)
+
+// counting is a driver that counts the statements that are run, and the trips.
+type counting struct {
+	driver.Driver
+	statements, trips atomic.Int64
+}
+
+func (c *counting) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	return c.Driver.Write(ctx, func(tx driver.Tx) error { return fn(countingTx{tx, c}) })
+}
+
+type countingTx struct {
+	driver.Tx
+	c *counting
+}
+
+func (x countingTx) Pipe(ctx context.Context, list ...driver.Stmt) error {
+	n := int64(0)
+	for _, s := range list {
+		if s.Text != nil && (len(s.Cols) == 0 || driver.Len(s.Cols) > 0) {
+			n++
+		}
+	}
+	if x.c.statements.Add(n); n > 0 {
+		x.c.trips.Add(1)
+	}
+	return x.Tx.Pipe(ctx, list...)
+}
+
+// TestASettleTakesAConstantNumberOfStatements whatever the graph: for a batch, however
+// many tasks end in it, are released, blocked, skipped one after the other by rules and
+// conditions, or called.
+func TestASettleTakesAConstantNumberOfStatements(t *testing.T) {
+	list := func(n int) string { return strings.TrimSuffix(strings.Repeat("0, ", n), ", ") }
+	shapes := map[string]func(n int) (src string, fails func(l drover.Lease) bool){
+		"a fan-in": func(n int) (string, func(drover.Lease) bool) {
+			return fmt.Sprintf("tasks:\n  m: {run: x, for_each: [%s]}\n  j: {run: x, needs: [m], when: quorum(%d)}\n  k: {run: x, needs: [m]}\n", list(n), n), nil
+		},
+		"elements with others behind them": func(n int) (string, func(drover.Lease) bool) {
+			return fmt.Sprintf("tasks:\n  m: {run: x, for_each: [%s]}\n  o: {run: x, for_each: m}\n  p: {run: x, for_each: o}\n", list(n)), nil
+		},
+		"a chain that a failure blocks": func(n int) (string, func(drover.Lease) bool) {
+			src := "tasks:\n  t0: {run: x}\n"
+			for i := 1; i <= n; i++ {
+				src += fmt.Sprintf("  t%d: {run: x, needs: [t%d]}\n", i, i-1)
+			}
+			return src, func(l drover.Lease) bool { return true }
+		},
+		"a chain of conditions": func(n int) (string, func(drover.Lease) bool) {
+			src := "tasks:\n  t0: {run: x}\n"
+			for i := 1; i <= n; i++ {
+				src += fmt.Sprintf("  t%d: {run: x, when: none_failed, needs: [t%d], if: \"tasks.t0.output == 3 || tasks.t%d.outcome == 'failed'\", default: 0}\n", i, i-1, i-1)
+			}
+			return strings.Replace(src, "t0: {run: x}", "t0: {run: x, default: 0}", 1), nil
+		},
+		"fallbacks": func(n int) (string, func(drover.Lease) bool) {
+			return fmt.Sprintf("tasks:\n  m: {run: x, for_each: [%s], fallback: f}\n  f: {run: x}\n  j: {run: x, needs: [m]}\n", list(n)), func(l drover.Lease) bool { return l.Name == "m" }
+		},
+		"maps that expand": func(n int) (string, func(drover.Lease) bool) {
+			src := "tasks:\n  t0: {run: x}\n"
+			for i := 1; i <= n; i++ {
+				src += fmt.Sprintf("  m%d: {run: x, needs: [t0], for_each: [1, 2]}\n  j%[1]d: {run: x, needs: [m%[1]d]}\n", i)
+			}
+			return src, nil
+		},
+	}
+	each(t, func(t *testing.T, w *world) {
+		c := &counting{Driver: w.db.Driver}
+		w.db.Driver = c
+		w.apply("pipeline: first\ntasks:\n  a: {run: x}\n  b: {run: x, needs: [a]}\n") // what a server reads once
+		w.submit(drover.NewJob{Pipeline: "first"})
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		for name, shape := range shapes {
+			var of []string
+			for _, n := range []int{4, 80} {
+				src, fails := shape(n)
+				w.apply("pipeline: p\non_failure: continue\n" + src)
+				id := w.submit(drover.NewJob{Pipeline: "p"})
+				var out []drover.Outcome
+				for _, l := range w.acquire(500) {
+					if fails != nil && fails(l) {
+						out = append(out, failed(l, drover.ClassPermanent, "no"))
+					} else {
+						out = append(out, ok(l, "1"))
+					}
+				}
+				c.statements.Store(0)
+				c.trips.Store(0)
+				w.settle(out...)
+				of = append(of, fmt.Sprintf("%d in %d trips", c.statements.Load(), c.trips.Load()))
+				if c.statements.Load() > 40 || c.statements.Load() < 5 {
+					t.Errorf("%s of %d: %d statements", name, n, c.statements.Load())
+				}
+				for range 200 { // whatever comes after it
+					if len(w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })) == 0 {
+						break
+					}
+				}
+				if !w.job(id).Status.Final() {
+					t.Errorf("%s of %d: the job has not ended", name, n)
+				}
+			}
+			if t.Logf("%s: %s", name, of); of[0] != of[1] {
+				t.Errorf("%s: a batch of 4 takes %s statements, of 80 %s", name, of[0], of[1])
+			}
+		}
+	})
+}
