@@ -924,6 +924,23 @@ func (g *ghost) unmet(t *gtask) (n int) {
 	return n
 }
 
+// fallen reports whether a row that a task waits for has ended other than well.
+func (g *ghost) fallen(t *gtask) bool {
+	j := t.job
+	if j.shape == nil {
+		return false
+	}
+	bad := func(node, idx int) bool {
+		return slices.ContainsFunc(j.tasks, func(o *gtask) bool {
+			return o.node == node && (idx < 0 || o.idx == idx || o.idx < 0) && !o.gone && o.row.place == final && !o.succeeded()
+		})
+	}
+	if along := j.shape.nodes[t.node].along; along != "" && bad(j.shape.at[along], t.idx) {
+		return true
+	}
+	return slices.ContainsFunc(j.shape.nodes[t.node].waits, func(p int) bool { return bad(p, -1) })
+}
+
 // openOf counts the rows of a node that have not succeeded; a map that has not
 // expanded is one.
 func (j *gjob) openOf(node int) (n int) {
@@ -1217,6 +1234,9 @@ func (g *ghost) cutOff(m *commit, mv move, bad func(string, string, ...any)) {
 	if closes := t.closes(mv.from); m.before[t.job].cause == 0 && m.c.kind == "watch" && closes > 0 && closes <= m.to && mv.from.place > pending {
 		want = drover.Failed
 		g.w.stats.Closed++
+	}
+	if cause == 0 && (mv.from.place == pending || mv.from.place == final) && g.fallen(t) {
+		want = drover.Skipped // what it needs has ended, and not well
 	}
 	if to.status != want {
 		bad("I18", "became %s, want %s", to.status, want)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"slices"
 	"time"
 )
 
@@ -417,6 +418,9 @@ func (w *world) over() bool {
 		if c.open > 0 {
 			return false
 		}
+	}
+	if slices.ContainsFunc(w.servers, func(s *server) bool { return s.down }) {
+		return false // what follows asks one of them
 	}
 	left, _ := w.ghost.left()
 	return left == 0 && w.stats.Operations >= leastOperations // a small world goes on a while
