@@ -23,6 +23,41 @@ type Artifact struct {
 	MediaType string          `json:"media_type"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 	CreatedAt time.Time       `json:"created_at,omitzero"`
+	// Owner is who created the job that made it.
+	Owner string `json:"owner,omitempty"`
+	// Identity is the SHA-256 of everything that it depends on, 64 hexadecimal digits:
+	// of artifacts of tasks whose results are used again.
+	Identity string `json:"identity,omitempty"`
+}
+
+// Lineage is where an artifact comes from and what was made of it.
+type Lineage struct {
+	Artifact Artifact `json:"artifact"`
+	// Up is what it was made of, Down what was made of it, nearest first.
+	Up   []LineageStep `json:"up"`
+	Down []LineageStep `json:"down"`
+	// Truncated says that there is more than was looked at.
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+// LineageStep is a task on the way from or to an artifact.
+type LineageStep struct {
+	// Depth is how many steps away it is, from 1.
+	Depth    int    `json:"depth"`
+	JobID    JobID  `json:"job_id"`
+	Pipeline string `json:"pipeline,omitempty"`
+	Version  int    `json:"pipeline_version,omitempty"`
+	// Task is its name; of a job of one task, its kind.
+	Task string `json:"task"`
+	// Index is the element of a map; -1 stands for all of them.
+	Index int `json:"index"`
+	// Via is how it hangs together with the step before: data, reuse, or input (the
+	// input of its job names the artifact).
+	Via string `json:"via"`
+	// Of is the task before.
+	Of string `json:"of"`
+	// Artifacts are what it made, at most a hundred of them.
+	Artifacts []Artifact `json:"artifacts,omitempty"`
 }
 
 // URIOf returns the URI of an artifact.

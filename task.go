@@ -55,6 +55,18 @@ type Task struct {
 	Blockers []Blocker `json:"blockers,omitempty"`
 	// Waits are seconds waited by reason, in this generation; with the runs they add up to its age.
 	Waits map[string]Duration `json:"waits,omitempty"`
+	// Reused says that the result is that of another task.
+	Reused *Reuse `json:"reused,omitempty"`
+}
+
+// Reuse says with whose result a task ended: that of the first task of the same
+// identity.
+type Reuse struct {
+	// Identity is the SHA-256 of everything that the result depends on, 64 hexadecimal digits.
+	Identity   string `json:"identity"`
+	JobID      JobID  `json:"job_id"`
+	TaskID     TaskID `json:"task_id"`
+	Generation int    `json:"generation"`
 }
 
 // BlockerNoWorker is the code of a task whose kind no live worker of its queue runs.

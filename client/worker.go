@@ -192,6 +192,11 @@ func (c *Client) Artifact(ctx context.Context, id drover.ArtifactID) (drover.Art
 	return get[drover.Artifact](ctx, c, "/v1/artifacts/"+id.String(), nil)
 }
 
+// TraceArtifact returns where an artifact comes from and what was made of it.
+func (c *Client) TraceArtifact(ctx context.Context, id drover.ArtifactID) (drover.Lineage, error) {
+	return get[drover.Lineage](ctx, c, "/v1/artifacts/"+id.String()+"/trace", nil)
+}
+
 // ArtifactsFilter chooses artifacts.
 type ArtifactsFilter struct {
 	Job  drover.JobID

@@ -315,6 +315,18 @@ func Artifact(kind string) Option {
 // element's: anything that encoding/json writes as an object.
 func OutputSchema(schema any) Option { return func(t *Task) { t.setJSON("output", schema) } }
 
+// Cache lets a result of the same identity stand in for running the task. Version
+// is that of the handler, to be raised when its results become others; it may be empty.
+func Cache(version string) Option {
+	return func(t *Task) {
+		if version == "" {
+			t.set("cache", true)
+			return
+		}
+		t.set("cache", map[string]string{"version": version})
+	}
+}
+
 // Describe sets what people read about the task.
 func Describe(text string) Option { return func(t *Task) { t.set("description", text) } }
 

@@ -30,10 +30,11 @@ tasks:
     run: exec
     for_each: ${{ tasks.decode.output.segments }}
     with: {segment: "${{ item.uri }}", number: "${{ index }}", dollars: "$${{ x }}"}
-  infer: {run: vendor.infer, for_each: extract, queue: gpu, class: urgent, output: {type: object}, timeout: 90s, retry: {max_attempts: 2}}
+  infer: {run: vendor.infer, for_each: extract, queue: gpu, class: urgent, output: {type: object}, cache: {version: "7"}, timeout: 90s, retry: {max_attempts: 2}}
   quality: {run: exec, needs: [infer], with: "${{ tasks.infer.output }}"}
   manifest:
     run: exec
+    cache: true
     description: Writes the list.
     needs: [quality, decode]
     artifact: {kind: dataset-manifest}
@@ -63,9 +64,9 @@ func TestFlowEqualsYAML(t *testing.T) {
 	}{flow.Item("uri"), flow.Index(), flow.Literal("${{ x }}")}))
 	infer := p.Task("infer", flow.Run("vendor.infer"), flow.Over(extract), flow.Queue("gpu"), flow.Class(drover.Urgent),
 		flow.Timeout(90*time.Second), flow.Retry(drover.Retry{MaxAttempts: 2}),
-		flow.OutputSchema(map[string]any{"type": "object"}))
+		flow.OutputSchema(map[string]any{"type": "object"}), flow.Cache("7"))
 	quality := p.Task("quality", flow.Run("exec"), flow.Needs(infer), flow.With(infer.Output()))
-	manifest := p.Task("manifest", flow.Run("exec"), flow.Artifact("dataset-manifest"), flow.Describe("Writes the list."),
+	manifest := p.Task("manifest", flow.Run("exec"), flow.Artifact("dataset-manifest"), flow.Cache(""), flow.Describe("Writes the list."),
 		flow.With(map[string]any{"first": infer.Output().At(0).Field("mean score")}))
 	flow.Join(manifest, quality, decode, quality)
 	got, err := p.JSON()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 )
 
 func (a *app) artifactCommand() *cobra.Command {
-	return a.noun("artifact", "List what tasks made, and fetch it", true, a.artifactList(), a.artifactGet())
+	return a.noun("artifact", "List what tasks made, and fetch it", true, a.artifactList(), a.artifactGet(), a.artifactTrace())
 }
 
 var artifactColumns = columns[drover.Artifact]{
@@ -42,6 +43,8 @@ var artifactColumns = columns[drover.Artifact]{
 			{name: "SHA256", text: x.SHA256},
 			{name: "JOB", text: x.JobID.String()},
 			{name: "TASK", text: x.TaskID.String()},
+			{name: "OWNER", text: x.Owner},
+			{name: "IDENTITY", text: x.Identity},
 			{name: "CREATED", text: p.moment(x.CreatedAt)},
 			p.payload("METADATA", x.Metadata),
 		}
@@ -115,6 +118,104 @@ whole or not at all.`,
 	}
 	cmd.Flags().StringVar(&to, "to", "", "fetch the content into this file; - is standard output")
 	return cmd
+}
+
+func (a *app) artifactTrace() *cobra.Command {
+	return &cobra.Command{
+		Use:   "trace ARTIFACT",
+		Short: "Show where an artifact comes from and what was made of it",
+		Long: `Show the lineage of an artifact: the tasks that its data came from (UP) and those that it went to (DOWN), nearest
+first, with what they made; from job to job where a result was used again (reuse) or a job's input names an artifact
+(input).`,
+		Example: `  drover artifact trace art_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C
+  drover artifact trace art_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C -o json`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			id, err := parsed(drover.ParseArtifactID(words[0]))
+			if err != nil {
+				return err
+			}
+			l, err := c.TraceArtifact(ctx, id)
+			if err != nil {
+				return err
+			}
+			return a.printLineage(l)
+		}),
+	}
+}
+
+func (a *app) printLineage(l drover.Lineage) error {
+	p := a.printer()
+	switch p.format {
+	case "json", "yaml":
+		return p.document(l)
+	case "jsonl":
+		return p.line(l)
+	case "name":
+		for _, list := range [][]drover.LineageStep{l.Up, l.Down} {
+			for _, s := range list {
+				if err := printList(p, artifactColumns, s.Artifacts); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	x := l.Artifact
+	err := p.facts([]fact{
+		{name: "ARTIFACT", text: x.ID.String()}, {name: "NAME", text: x.Name}, {name: "KIND", text: x.Kind}, {name: "OWNER", text: x.Owner},
+		{name: "IDENTITY", text: x.Identity}, {name: "JOB", text: x.JobID.String()},
+	})
+	for _, part := range []struct {
+		head string
+		list []drover.LineageStep
+	}{{"UP", l.Up}, {"DOWN", l.Down}} {
+		if err == nil {
+			_, err = fmt.Fprintf(a.out, "\n%s\n", part.head)
+		}
+		if err == nil {
+			err = printTable(p, lineageColumns, part.list)
+		}
+	}
+	if l.Truncated {
+		a.note("drover: there is more than was looked at")
+	}
+	return err
+}
+
+var lineageColumns = columns[drover.LineageStep]{
+	name: func(s drover.LineageStep) string { return s.Task },
+	list: []column[drover.LineageStep]{
+		{head: "DEPTH", text: func(_ *printer, s drover.LineageStep) string { return strconv.Itoa(s.Depth) }},
+		{head: "TASK", text: func(_ *printer, s drover.LineageStep) string {
+			switch {
+			case s.Index < 0:
+				return s.Task + "[*]"
+			case s.Index > 0:
+				return fmt.Sprintf("%s[%d]", s.Task, s.Index)
+			default:
+				return s.Task
+			}
+		}},
+		{head: "VIA", text: func(_ *printer, s drover.LineageStep) string { return s.Via + " of " + s.Of }},
+		{head: "ARTIFACTS", text: func(_ *printer, s drover.LineageStep) string {
+			switch n := len(s.Artifacts); n {
+			case 0:
+				return "-"
+			case 1:
+				return s.Artifacts[0].ID.String() + " " + s.Artifacts[0].Name
+			default:
+				return fmt.Sprintf("%d, first %s %s", n, s.Artifacts[0].ID, s.Artifacts[0].Name)
+			}
+		}},
+		{head: "PIPELINE", text: func(_ *printer, s drover.LineageStep) string {
+			if s.Pipeline == "" {
+				return "-"
+			}
+			return fmt.Sprintf("%s@%d", s.Pipeline, s.Version)
+		}},
+		{head: "JOB", text: func(_ *printer, s drover.LineageStep) string { return s.JobID.String() }},
+	},
 }
 
 func (a *app) fetch(ctx context.Context, c *client.Client, id drover.ArtifactID, to string) (err error) {

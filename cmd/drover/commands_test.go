@@ -153,18 +153,19 @@ func TestCurlPrintsTheRequestAndSendsNothing(t *testing.T) {
 	const job, task = "job_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C", "task_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C"
 	const auth = `-H "Authorization: Bearer $DROVER_TOKEN"`
 	for words, want := range map[string]string{
-		"job list --status FAILED":                    `curl -sS ` + auth + ` 'http://127.0.0.1:9/v1/jobs?limit=50&status=FAILED'`,
-		"job get " + job:                              `curl -sS ` + auth + ` http://127.0.0.1:9/v1/jobs/` + job,
-		"job watch " + job:                            `curl -sS -N ` + auth + ` -H 'Accept: text/event-stream' http://127.0.0.1:9/v1/jobs/` + job + `/events`,
-		"job wait " + job:                             `curl -sS ` + auth + ` -H 'Prefer: wait=20' http://127.0.0.1:9/v1/jobs/` + job,
-		"job submit --kind x":                         `curl -sS ` + auth + ` -H 'Content-Type: application/json' --data-binary '{"kind":"x"}' http://127.0.0.1:9/v1/jobs`,
-		"job submit --kind x --wait":                  `curl -sS ` + auth + ` -H 'Content-Type: application/json' --data-binary '{"kind":"x"}' http://127.0.0.1:9/v1/jobs`,
-		"pipeline apply p.yaml":                       `curl -sS ` + auth + ` -H 'Content-Type: application/yaml' --data-binary @p.yaml 'http://127.0.0.1:9/v1/pipelines?file=p.yaml'`,
-		"task attempts " + task:                       `curl -sS ` + auth + ` http://127.0.0.1:9/v1/tasks/` + task + `/attempts`,
-		"queue list":                                  `curl -sS ` + auth + ` http://127.0.0.1:9/v1/queues`,
-		"dlq list":                                    `curl -sS ` + auth + ` 'http://127.0.0.1:9/v1/dead-letters?limit=50'`,
-		"token revoke tok_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C": `curl -sS -X DELETE ` + auth + ` http://127.0.0.1:9/v1/tokens/tok_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C`,
-		"version --server":                            `curl -sS ` + auth + ` http://127.0.0.1:9/version`,
+		"job list --status FAILED":                      `curl -sS ` + auth + ` 'http://127.0.0.1:9/v1/jobs?limit=50&status=FAILED'`,
+		"job get " + job:                                `curl -sS ` + auth + ` http://127.0.0.1:9/v1/jobs/` + job,
+		"job watch " + job:                              `curl -sS -N ` + auth + ` -H 'Accept: text/event-stream' http://127.0.0.1:9/v1/jobs/` + job + `/events`,
+		"job wait " + job:                               `curl -sS ` + auth + ` -H 'Prefer: wait=20' http://127.0.0.1:9/v1/jobs/` + job,
+		"job submit --kind x":                           `curl -sS ` + auth + ` -H 'Content-Type: application/json' --data-binary '{"kind":"x"}' http://127.0.0.1:9/v1/jobs`,
+		"job submit --kind x --wait":                    `curl -sS ` + auth + ` -H 'Content-Type: application/json' --data-binary '{"kind":"x"}' http://127.0.0.1:9/v1/jobs`,
+		"pipeline apply p.yaml":                         `curl -sS ` + auth + ` -H 'Content-Type: application/yaml' --data-binary @p.yaml 'http://127.0.0.1:9/v1/pipelines?file=p.yaml'`,
+		"task attempts " + task:                         `curl -sS ` + auth + ` http://127.0.0.1:9/v1/tasks/` + task + `/attempts`,
+		"queue list":                                    `curl -sS ` + auth + ` http://127.0.0.1:9/v1/queues`,
+		"dlq list":                                      `curl -sS ` + auth + ` 'http://127.0.0.1:9/v1/dead-letters?limit=50'`,
+		"token revoke tok_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C":   `curl -sS -X DELETE ` + auth + ` http://127.0.0.1:9/v1/tokens/tok_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C`,
+		"artifact trace art_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C": `curl -sS ` + auth + ` http://127.0.0.1:9/v1/artifacts/art_01J9ZK2M7Q8R4T6V0X2Y4Z6A8C/trace`,
+		"version --server":                              `curl -sS ` + auth + ` http://127.0.0.1:9/version`,
 	} {
 		out, errs, code := s.run(append(strings.Fields(words), "--curl")...)
 		if out != want+"\n" || errs != "" || code != 0 {

@@ -111,6 +111,18 @@ func (a *API) getArtifact(w http.ResponseWriter, r *request) error {
 	return a.replyTagged(w, r, art)
 }
 
+func (a *API) traceArtifact(w http.ResponseWriter, r *request) error {
+	id, err := r.artifactID()
+	if err != nil {
+		return err
+	}
+	lineage, err := a.engine.Trace(r.Context(), r.caller, id)
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, lineage)
+}
+
 // getArtifactContent sends the bytes, whole or in ranges. They are somebody's
 // data and never a page of this site: always to be saved, never sniffed,
 // sandboxed.

@@ -168,6 +168,11 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		w.do("GET", self+"/artifacts", w.admin, nil).is(200)
 		w.do("GET", "/v1/artifacts?kind=frame&job_id="+sub.JobID.String(), run, nil).is(200)
 		w.do("GET", "/v1/artifacts/"+art.ID.String(), run, nil).is(200, &art)
+		var lineage drover.Lineage
+		w.do("GET", "/v1/artifacts/"+art.ID.String()+"/trace", w.admin, nil).is(200, &lineage)
+		if lineage.Artifact.ID != art.ID || lineage.Up == nil || lineage.Down == nil {
+			t.Errorf("lineage = %+v", lineage)
+		}
 		content := "/v1/artifacts/" + art.ID.String() + "/content"
 		r = w.do("GET", content, run, nil).is(200)
 		if string(r.body) != "not really" || r.header.Get("Content-Type") != "image/png" || r.header.Get("Content-Disposition") != "attachment; filename*=utf-8''a%20%C3%A9.png" ||

@@ -92,6 +92,9 @@ var (
 		ID: exampleArtifactID, JobID: exampleJobID, TaskID: exampleTaskID, Generation: 1, Name: "manifest.json", Kind: "dataset-manifest",
 		URI: drover.URIOf(exampleArtifactID), SHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Size: 4, MediaType: "application/json", CreatedAt: exampleTime,
 	}
+	exampleLineage = drover.Lineage{Artifact: exampleArtifact, Down: []drover.LineageStep{}, Up: []drover.LineageStep{
+		{Depth: 1, JobID: exampleJobID, Pipeline: "dataset-ingestion", Version: 3, Task: "features", Index: -1, Via: "data", Of: "manifest"},
+	}}
 	examplePipeline = drover.Pipeline{
 		Name: "thumbnails", Version: 1, Hash: "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", Creator: "ci", CreatedAt: exampleTime, Created: true,
 	}

@@ -345,6 +345,11 @@ func table() []route {
 			answers: listOf(protocol.Page[drover.Artifact]{}, examplePage(exampleArtifact)), codes: listIn},
 		{method: "GET", path: "/v1/artifacts/{artifact_id}", id: "getArtifact", tag: "artifacts", policy: scope("jobs:read", "workers:run"), handle: (*API).getArtifact,
 			summary: "Get what is known about an artifact", params: []param{tagHeader}, answers: tagged(drover.Artifact{}, exampleArtifact), codes: notFound},
+		{method: "GET", path: "/v1/artifacts/{artifact_id}/trace", id: "traceArtifact", tag: "artifacts", policy: scope("jobs:read"), handle: (*API).traceArtifact,
+			summary: "Say where an artifact comes from and what was made of it",
+			about: "Along the data dependencies of its pipeline, and from job to job through results that were used again and inputs that name artifacts. " +
+				"At most 1,000 steps and 50 jobs each way.",
+			answers: ok(drover.Lineage{}, exampleLineage), codes: notFound},
 		{method: "GET", path: "/v1/artifacts/{artifact_id}/content", id: "getArtifactContent", tag: "artifacts", policy: scope("jobs:read", "workers:run"), handle: (*API).getArtifactContent,
 			summary: "Get the content of an artifact",
 			params:  []param{{in: inHeader, name: "Range", about: "Only these bytes.", schema: object{{"type", "string"}, {"examples", []any{"bytes=0-1023"}}}}, tagHeader},

@@ -11,6 +11,7 @@ const (
 	IsBlocked        // it ends SKIPPED because of a failure, and the rows below count it as failed
 	IsBroken         // it ends FAILED: its condition or its list cannot be told
 	HasExpanded      // its elements stand for it
+	IsReused         // it ends SUCCEEDED with the result of another
 )
 
 // Seat is a row that waits, in hand. Task is whatever the Board's user knows of it.
@@ -223,8 +224,11 @@ func (f Fate) Outcome() Outcome {
 		return Skipped
 	case IsBlocked:
 		return Blocked
+	case IsReused:
+		return Succeeded
+	default:
+		return Failed
 	}
-	return Failed
 }
 
 // Holds answers for the condition of a row. A map whose condition holds still
@@ -236,6 +240,12 @@ func (b *Board[T]) Holds(s *Seat[T], holds bool) {
 	case s.Index != Unexpanded:
 		s.Fate = Runs
 	}
+}
+
+// Reuse ends a row that may run with a result that is there already.
+func (b *Board[T]) Reuse(s *Seat[T]) {
+	s.Fate = IsReused
+	b.End(s.Key, Succeeded)
 }
 
 // Break ends a row whose condition or list cannot be told. When the job stops at
@@ -372,6 +382,9 @@ func (r *Reach) Of(k Key, as Outcome, want func(Key)) {
 			if p.Conditional(c) || c.Index == Every && p.Conditional(Key{c.Node, Unexpanded}) {
 				r.end(c, Skipped, Failed)
 			}
+			if n.Cache && c.Index != Unexpanded {
+				r.end(c, Succeeded)
+			}
 			if n.root == c.Node && c.Index < 0 {
 				r.expand(c.Node, want)
 			} else if n.Over >= 0 && c.Index < 0 { // it may have nothing to go over
@@ -404,6 +417,9 @@ func (r *Reach) expand(root int32, want func(Key)) {
 		}
 		if r.plan.Conditional(Key{m, 0}) {
 			r.end(Key{m, Every}, Skipped, Failed)
+		}
+		if r.plan.Nodes[m].Cache {
+			r.end(Key{m, Every}, Succeeded)
 		}
 	}
 }

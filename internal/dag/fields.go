@@ -99,6 +99,7 @@ var (
 		{"default", "The output that stands in where the task has none, because it was skipped or has failed.", `true`},
 	}, presetFields, []field{
 		{"artifact", "The artifact that the task makes.", ref("artifact")},
+		{"cache", "A result of the same identity stands in for running the task: true, or a mapping with the handler's version.", `{"anyOf":[{"type":"boolean"},{"$ref":"#/$defs/cache"}]}`},
 		{"description", "Text for people.", ref("text")},
 	})
 	taskKeys    = newGroup("task", []string{"run"}, taskFields...)
@@ -110,6 +111,9 @@ var (
 		field{"factor", "What the ceiling grows by after each attempt; 2 if nobody says.", `{"type":"number","minimum":1,"maximum":1000}`},
 		field{"max", "The highest ceiling; 1m if nobody says, or initial if that is longer.", ref("duration")},
 		field{"jitter", "A delay is drawn evenly from zero to its ceiling.", `{"enum":["full"]}`},
+	)
+	cacheKeys = newGroup("cache", []string{"version"},
+		field{"version", "Of the handler: raise it when results would be others.", `{"type":"string","minLength":1,"maxLength":63}`},
 	)
 	artifactKeys = newGroup("artifact", []string{"kind"},
 		field{"kind", "What it is for, such as dataset-manifest.", ref("name")},

@@ -57,6 +57,8 @@ type task struct {
 	each                 *value // for_each: a list, or an expression for one
 	with                 *value
 	output               *value // the schema of its output, or nil
+	cache                bool
+	version              string // of the handler, for its results' identity
 	when                 Rule
 	whenAt               need   // where it says so
 	stand                *value // default
@@ -341,6 +343,8 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			} else {
 				r.at(v, at, "artifact needs the key kind, as in `artifact: {kind: dataset-manifest}`")
 			}
+		case "cache":
+			t.cache, t.version = r.cache(v, at)
 		case "description":
 			r.text(v, at)
 		case "when":
@@ -372,6 +376,31 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 		r.at(v, at.member("run"), "the task does not say what to run; write `run: exec` or the name of a handler that a worker has")
 	}
 	return t
+}
+
+// cache reads if results are used again, and the handler's version.
+func (r reader) cache(v *value, at *path) (on bool, version string) {
+	switch v.kind {
+	case boolean:
+		return v.text == "true", ""
+	case object:
+		if !r.mapping(v, at, "cache", cacheKeys) {
+			return false, ""
+		}
+		n := v.get("version")
+		if n == nil {
+			r.at(v, at, "cache needs the key version, as in `cache: {version: \"2\"}`, or is just true")
+			return false, ""
+		}
+		s, ok := r.text(n, at.member("version"))
+		if ok && (s == "" || len(s) > 63) {
+			r.at(n, at.member("version"), "a version has 1 to 63 bytes")
+		}
+		return true, s
+	default:
+		r.at(v, at, "cache is true, false, or a mapping with the handler's version; this is %s", v.shown())
+		return false, ""
+	}
 }
 
 // needs reads one name or a list of names, and makes it a list.
@@ -706,6 +735,8 @@ func (c *compiler) node(i int32) {
 
 		Retry:    retry,
 		Artifact: t.artifact,
+		Cache:    t.cache,
+		Version:  t.version,
 		When:     t.when,
 		Fallback: -1,
 		Primary:  -1,
@@ -1059,7 +1090,7 @@ func (p *Plan) foresee() {
 		p.calm[i] = true
 		for _, c := range p.Nodes[i].ChildrenNodes {
 			n := &p.Nodes[c]
-			if len(p.ends(c, Succeeded)) > 0 || n.Mapped && !p.family(i, c) || p.Conditional(Key{c, 0}) || p.Conditional(Key{c, Unexpanded}) {
+			if len(p.ends(c, Succeeded)) > 0 || n.Cache || n.Mapped && !p.family(i, c) || p.Conditional(Key{c, 0}) || p.Conditional(Key{c, Unexpanded}) {
 				p.calm[i] = false
 			}
 			// A failure that blocks the task below reaches the tasks below that.

@@ -91,6 +91,10 @@ type Node struct {
 	// rows are made only once it is called.
 	Fallback, Primary int32
 	Dormant           bool
+	// Cache says that a result of the same identity stands in for running the task.
+	Cache bool
+	// Version is that of the handler, for the identity; may be empty.
+	Version string
 	// Default is the output that stands in where the task has none; nil is nothing.
 	Default json.RawMessage
 	// Parents and ChildrenNodes are the nodes before and after this one, each
@@ -128,6 +132,38 @@ var policyNames = []string{"fail_fast", "finish_running", "continue"}
 
 // String names the policy as a definition does.
 func (f OnFailure) String() string { return policyNames[f] }
+
+// Caches reports whether a task of the plan uses results again.
+func (p *Plan) Caches() bool {
+	for i := range p.Nodes {
+		if p.Nodes[i].Cache {
+			return true
+		}
+	}
+	return false
+}
+
+// UsesInput reports whether what a task of node gets depends on the job's input.
+func (p *Plan) UsesInput(node int32) bool {
+	if p.with[node] == nil && !p.Nodes[node].Mapped {
+		return true // the job's input is its own
+	}
+	for _, t := range []template{p.with[node], p.each[node]} {
+		for _, pc := range t {
+			if pc.e != nil && pc.e.root == rootInput {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Making is what the result of a task of node depends on, with this input. Run
+// tells a deliberate repetition from the others.
+func (p *Plan) Making(node int32, input json.RawMessage, run string) Making {
+	n := &p.Nodes[node]
+	return Making{Pipeline: p.Name, Task: n.Name, Kind: n.Kind, Version: n.Version, Output: cmp.Or(n.Artifact, "output"), Parameters: input, Run: run}
+}
 
 // ends tells how a row of node may end without running when a row above ends as o.
 func (p *Plan) ends(node int32, o Outcome) []Outcome {

@@ -133,6 +133,9 @@ func showArtifact(r store.ArtifactRow) drover.Artifact {
 	if len(r.Metadata) > 0 {
 		a.Metadata = r.Metadata
 	}
+	if a.Owner = r.Owner; len(r.Identity) > 0 {
+		a.Identity = hex.EncodeToString(r.Identity)
+	}
 	return a
 }
 

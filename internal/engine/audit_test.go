@@ -80,6 +80,7 @@ func TestTheAuditSeesWhatIsBroken(t *testing.T) {
 			{"UPDATE attempts SET n = n + 1", "I07 attempts: number of an attempt"},
 			{"UPDATE task_final SET attempt = 2 WHERE status = 8", "I07 attempts: succeeded at a later attempt"},
 			{"UPDATE task_final SET losses = 7 WHERE status = 12", "I07 attempts: lost its lease, of at most: 7, must be 6"},
+			{"UPDATE task_final SET how = 7 WHERE status = 8", "I10 reuse: ended with the result of another, which is not there; how it ended: 7, must be 0"},
 			{"UPDATE attempts SET n = n + 4 WHERE n > 1", "I07 bound: attempts: 6, of at most 2"},
 			{"UPDATE task_running SET generation = 3", "I08 generations: generation that is live, after those that ended: 3, must be 1"},
 			{"INSERT INTO task_final SELECT task_id, 3, job_id, tenant, status, attempt, losses, lease_version, session_id, ready_at, queued_at, claimed_at, finished_at, waits, output, error, how FROM task_final WHERE status = 12",

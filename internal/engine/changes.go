@@ -36,6 +36,8 @@ type changes struct {
 	ended    []store.JobFinal // runs that end
 	holds    []store.Hold
 	publish  []store.Publish
+	reuses   []store.ReuseRow   // tasks that end with the results of others
+	uses     []store.UseRow     // artifacts that inputs of new jobs name
 	watches  []store.Watch      // that begin
 	unwatch  []drover.TaskID    // tasks whose watch ends
 	circuits []store.CircuitRow // whose state has changed
@@ -342,6 +344,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for c := range slices.Chunk(x.attempts, rowsAtOnce) {
 		add(store.InsertAttempts(c))
 	}
+	add(store.InsertReuses(x.reuses), store.InsertUses(x.uses))
 	add(store.PublishArtifacts(x.publish), store.InsertJobTimers(x.timers), store.InsertHolds(x.holds))
 	for c := range slices.Chunk(x.events, rowsAtOnce) {
 		add(store.InsertEvents(c))

@@ -411,6 +411,7 @@ type scope struct {
 	asked   map[dag.Key]bool // single tasks that have been looked for
 	nodes   map[int32]bool   // nodes whose outputs are all loaded
 	sizes   map[int32]int
+	grown   map[int32]int // sizes of maps that this transaction has expanded
 }
 
 func newScope(job drover.JobID, plan *compiled) *scope {
@@ -500,7 +501,12 @@ func (s *scope) dag(item json.RawMessage, index int32) dag.Scope {
 			}
 			return v, ok
 		},
-		Len: func(node int32) int { return s.sizes[node] },
+		Len: func(node int32) int {
+			if n, ok := s.grown[node]; ok {
+				return n
+			}
+			return s.sizes[node]
+		},
 	}
 }
 

@@ -38,13 +38,17 @@ type graph struct {
 	fail   map[dag.Key]*drover.Failure // of rows that broke
 	called []dag.Key                   // tasks that stand in for such as failed
 	why    map[dag.Key]string          // rows were skipped, where their rule does not tell
+	grown  map[int32]int               // new elements, of each map
+
+	asked  map[dag.Key]bool              // of rows with cache: whether their result is there
+	reused map[dag.Key]store.FoundResult // those whose is
 }
 
 // alone is the plan of a Kind job as far as its graph goes.
 var alone = dag.Single("alone", "", 0, drover.Retry{})
 
 func newGraph(p *compiled, job drover.JobID, total int32) *graph {
-	g := &graph{plan: p, job: job, total: total, whole: map[int32]bool{}, out: map[dag.Key]json.RawMessage{}, as: map[dag.Key]dag.Outcome{}, items: map[dag.Key]json.RawMessage{}, why: map[dag.Key]string{}, fail: map[dag.Key]*drover.Failure{}}
+	g := &graph{plan: p, job: job, total: total, whole: map[int32]bool{}, out: map[dag.Key]json.RawMessage{}, as: map[dag.Key]dag.Outcome{}, items: map[dag.Key]json.RawMessage{}, grown: map[int32]int{}, why: map[dag.Key]string{}, fail: map[dag.Key]*drover.Failure{}}
 	on := alone
 	if p != nil {
 		on = p.Plan
@@ -114,7 +118,10 @@ func resolve(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant,
 			g.called = append(g.called, g.board.Called()...)
 		}
 		if len(asks) == 0 {
-			return nil
+			if more, err := reuse(ctx, tx, now, graphs); err != nil || !more {
+				return err
+			}
+			continue
 		}
 		var ahead []want
 		if round == 2 { // a row of questions, each of which follows from the one before
@@ -149,7 +156,7 @@ func (g *graph) lookAhead() (wants []want) {
 func (g *graph) scoped() *scope {
 	if g.scope == nil {
 		g.scope = newScope(g.job, g.plan)
-		g.scope.out, g.scope.input, g.scope.have = g.out, g.input, g.have
+		g.scope.out, g.scope.input, g.scope.have, g.scope.grown = g.out, g.input, g.have, g.grown
 	}
 	return g.scope
 }
@@ -325,6 +332,7 @@ func (g *graph) expand(e *Engine, now lifecycle.Instant, s *seat, items []json.R
 			g.items[dag.Key{Node: s.Node, Index: index}] = items[index]
 		}
 		g.x = append(g.x, row)
+		g.grown[old.Node]++
 		return t
 	})
 }
@@ -363,6 +371,12 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 			x.watch(t, g.terms(t.Node).closes)
 		case dag.IsSkipped, dag.IsBlocked, dag.IsBroken:
 			g.end(x, live, s)
+		case dag.IsReused:
+			f := g.reused[s.Key]
+			how := ending{output: f.Output, reason: "the result of task " + f.Task.String() + " is used again"}
+			how.at(g.plan, s.Node, "")
+			x.end(live, g.plan.Tenant, lifecycle.Reused(lifecycle.Met(t, lifecycle.Hold{Paused: true}, x.now), x.now), how)
+			x.reuses = append(x.reuses, reuseOf(&t, f))
 		case dag.HasExpanded: // its elements stand for it
 			split = append(split, s)
 			grew += int32(s.Size - 1)

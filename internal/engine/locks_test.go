@@ -30,6 +30,8 @@ var lockOrder = map[string]int{
 
 	"take running": 3, "take a session's running": 3, "take a job's running": 3, "take watched running": 3,
 
+	"insert results": 3, // one that another settle is about to take is waited for
+
 	"lock pending": 4, "take a job's pending": 4,
 
 	"take a job's ready": 5, "take a job's ready that are not held": 5, "take a job's held": 5, "take ready": 5, "take watched ready": 5,
@@ -58,7 +60,7 @@ var onlyOn = map[string]driver.Dialect{"claim": driver.PostgreSQL, "claim of a t
 
 // lockOnce names statements that sort what they lock: twice in a transaction they
 // would not have.
-var lockOnce = []string{"insert idempotency keys", "take running", "lock pending", "lock job_live", "lock dead letters"}
+var lockOnce = []string{"insert idempotency keys", "take running", "insert results", "lock pending", "lock job_live", "lock dead letters"}
 
 // lockWatch is a driver that watches the order in which transactions lock rows.
 type lockWatch struct {
@@ -131,6 +133,8 @@ func sortedKeys(cols []any) bool {
 			switch v := col.(type) {
 			case [][16]byte:
 				c = bytes.Compare(v[i-1][:], v[i][:])
+			case [][]byte:
+				c = bytes.Compare(v[i-1], v[i])
 			case []string:
 				c = cmp.Compare(v[i-1], v[i])
 			case []int32:
@@ -230,6 +234,12 @@ tasks:
 				held = append(held, w.acquire(10)...)
 			}
 		}
+		// Results that several make at once.
+		w.apply("pipeline: cached\ntasks:\n  a: {run: k, for_each: [1, 2, 3], cache: true}\n  b: {run: k, for_each: a}\n  c: {run: k, with: \"${{ tasks.b.output }}\", cache: true}\n")
+		for range 3 {
+			w.submit(drover.NewJob{Pipeline: "cached"})
+		}
+		w.work(handle)
 		// Jobs of one task and of several in every state, with every action on them.
 		act := func(n drover.NewJob, with func(id drover.JobID, l []drover.Lease)) {
 			t.Helper()

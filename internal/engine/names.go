@@ -167,6 +167,7 @@ type compiled struct {
 	Tenant  int32
 	Name    string
 	Version int32
+	caches  bool // a task of it uses results again
 
 	placing sync.Mutex
 	at      []place // of each node; set by settleIn before the first job starts
@@ -194,7 +195,7 @@ func (e *Engine) plan(ctx context.Context, tx store.Tx, id int32) (*compiled, er
 	if err != nil {
 		return nil, fmt.Errorf("compile pipeline %s@%d: %w", row.Name, row.Version, err)
 	}
-	c = &compiled{Plan: plan, ID: id, Tenant: row.Tenant, Name: row.Name, Version: row.Version}
+	c = &compiled{Plan: plan, ID: id, Tenant: row.Tenant, Name: row.Name, Version: row.Version, caches: plan.Caches()}
 	e.plans.mu.Lock()
 	defer e.plans.mu.Unlock()
 	if e.plans.byID == nil || len(e.plans.byID) >= maxPlans {

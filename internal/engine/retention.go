@@ -175,6 +175,9 @@ func (e *Engine) beginPurge(ctx context.Context, due []drover.JobID) (n int, err
 		if err := tx.Pipe(ctx, store.LiveJobs(mine, &live)); err != nil {
 			return err
 		}
+		if err := tx.Pipe(ctx, store.UsedJobs(mine, &live)); err != nil { // they leave when those that use them have left
+			return err
+		}
 		mine = slices.DeleteFunc(mine, func(id drover.JobID) bool { return slices.Contains(live, id) })
 		if n = len(mine); n == 0 {
 			return nil

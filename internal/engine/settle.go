@@ -38,12 +38,13 @@ const (
 type report struct {
 	lease store.Lease
 	drover.Outcome
-	answer *drover.Settled   // where the worker waits for it; nil inside the engine
-	task   lifecycle.Task    // the running row, once taken
-	closed bool              // its schedule_to_close has passed
-	closes lifecycle.Instant // schedule_to_close, once read; 0 is none
-	jitter float64           // of the delay before the next attempt
-	stop   store.Stop        // how far the cancel of its job has come
+	answer *drover.Settled    // where the worker waits for it; nil inside the engine
+	task   lifecycle.Task     // the running row, once taken
+	closed bool               // its schedule_to_close has passed
+	closes lifecycle.Instant  // schedule_to_close, once read; 0 is none
+	jitter float64            // of the delay before the next attempt
+	stop   store.Stop         // how far the cancel of its job has come
+	first  *store.FoundResult // whose result it got, as that was first
 }
 
 // Settle stores a batch of outcomes of many callers in one transaction, each
@@ -326,6 +327,9 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		plans[id] = p
 	}
 	checkOutputs(plans, reports)
+	if err := e.keepResults(ctx, tx, x, plans, reports); err != nil {
+		return err
+	}
 	ons := make([]terms, len(reports))
 	for i, r := range reports {
 		if p := plans[r.task.Job]; p != nil {
@@ -458,7 +462,9 @@ func (r *report) next(on terms, hold lifecycle.Hold, now lifecycle.Instant) (aft
 	t := r.task
 	switch {
 	case r.Status == drover.OutcomeSucceeded:
-		after = lifecycle.Succeeded(t, now)
+		if after = lifecycle.Succeeded(t, now); r.first != nil {
+			after.How = lifecycle.HowReused
+		}
 	case r.Status == drover.OutcomeFailed:
 		after = lifecycle.Failed(t, lifecycle.Fault{Class: r.Error.Class, Type: r.Error.Type, After: r.RetryAfter.Std()}, on.retry, r.jitter, now)
 	case r.closed:

@@ -279,6 +279,9 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 		}
 		out[d.at] = drover.Submitted{JobID: d.ID, Status: drover.Pending}
 	}
+	if err := x.findUses(ctx, tx, c.Tenant); err != nil {
+		return err
+	}
 	return x.save(ctx, tx)
 }
 
@@ -326,6 +329,7 @@ func (e *Engine) start(ctx context.Context, tx store.Tx, c Caller, d *draft, x *
 	if row.ExpiresAt > 0 {
 		x.timers = append(x.timers, row)
 	}
+	x.useArtifacts(d.ID, d.Input)
 	if d.plan == nil {
 		t := lifecycle.Task{ID: drover.TaskID(e.db.NewID()), Job: d.ID, Queue: d.queue, Lane: d.lane, Class: d.Class, Status: drover.Pending, Generation: 1, DueAt: due, Since: x.now}
 		t = lifecycle.Met(t, lifecycle.Hold{}, x.now)

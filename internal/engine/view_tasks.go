@@ -109,6 +109,10 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 	if err := tx.Pipe(ctx, store.Workers(sessions, workers), store.ReadProgress(leases, progress), store.ReadStops(running, stops), store.ReadWatches(live, watches), store.NewestFailures(tried, failures)); err != nil {
 		return nil, err
 	}
+	reuses, err := reusesOf(ctx, tx, list)
+	if err != nil {
+		return nil, err
+	}
 	now := e.now()
 	circuits, err := e.circuitsOf(ctx, tx, list)
 	if err != nil {
@@ -157,6 +161,9 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 			}
 		} else if s.final != nil {
 			showFinal(t, s.final)
+			if r, ok := reuses[store.Generation{Task: s.ID, N: s.final.Task.Generation}]; ok {
+				t.Reused = shownReuse(r)
+			}
 			t.Worker = workers[s.final.Task.Session].Name
 		}
 	}

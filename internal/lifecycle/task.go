@@ -75,6 +75,7 @@ type How int16
 // The ways.
 const (
 	HowPlain   How = 0
+	HowReused  How = 7 // SUCCEEDED with the result of another task
 	HowBlocked How = 1 // SKIPPED because of a failure above it: those below count it as failed
 )
 

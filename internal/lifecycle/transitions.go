@@ -68,6 +68,14 @@ func Claimed(t Task, session, acquire int64, now Instant) Task {
 	return t
 }
 
+// Reused returns a READY task ended with a result that is there already: nobody
+// runs it.
+func Reused(t Task, now Instant) Task {
+	t = must(EventReuse, t, drover.Succeeded, now)
+	t.How = HowReused
+	return t
+}
+
 // Succeeded returns t with its one success.
 func Succeeded(t Task, now Instant) Task { return must(EventSucceed, t, drover.Succeeded, now) }
 

@@ -20,9 +20,16 @@ type ArtifactRow struct {
 	Size         int64
 	Metadata     []byte
 	CreatedAt    instant
+
+	// Not stored in the row:
+	Owner    string // who created its job
+	Identity []byte // of the result that it belongs to; empty where it has none
+	Node     int32  // of its task
+	Index    int32
 }
 
-const artifactCols = "a.id, a.tenant, a.job_id, a.task_id, a.generation, a.lease_version, a.name, a.kind, a.media_type, a.sha256, a.size, a.metadata, a.created_at"
+const artifactCols = "a.id, a.tenant, a.job_id, a.task_id, a.generation, a.lease_version, a.name, a.kind, a.media_type, a.sha256, a.size, a.metadata, a.created_at, " +
+	"coalesce((SELECT j.creator FROM jobs j WHERE j.id = a.job_id), ''), coalesce((SELECT r.identity FROM results r WHERE r.task_id = a.task_id AND r.generation = a.generation), {pg:''::bytea}{lite:x''})"
 
 var (
 	// A running attempt's uploads are younger than its claim: the index on
@@ -36,11 +43,13 @@ var (
 		"SELECT "+artifactCols+" FROM artifacts a WHERE a.tenant = $1 AND a.visible = 1 AND a.id < $2 AND ($3 = '' OR a.kind = $3) ORDER BY a.id DESC LIMIT $4")
 	jobArtifacts = driver.New("artifacts of a job, newest first", "",
 		"SELECT "+artifactCols+" FROM artifacts a WHERE a.job_id = $1 AND a.visible = 1 AND a.id < $2 AND ($3 = '' OR a.kind = $3) AND ($5 = 1 OR a.task_id = $6) ORDER BY a.id DESC LIMIT $4")
+	placedArtifacts = driver.New("artifacts of jobs with their places", "id uuid",
+		"SELECT "+artifactCols+", t.node, t.idx FROM {rows} JOIN artifacts a ON a.job_id = {id} AND a.visible = 1 JOIN tasks t ON t.id = a.task_id ORDER BY a.id LIMIT $1")
 	bytesInUse = driver.New("find artifacts by their bytes", "sha bytea", "SELECT {sha} FROM {rows} WHERE EXISTS (SELECT 1 FROM artifacts a WHERE a.sha256 = {sha})")
 )
 
 func scanArtifact(r driver.Row) (a ArtifactRow, err error) {
-	err = r.Scan((*[16]byte)(&a.ID), &a.Tenant, (*[16]byte)(&a.Job), (*[16]byte)(&a.Task), &a.Generation, &a.LeaseVersion, &a.Name, &a.Kind, &a.MediaType, &a.SHA256, &a.Size, &a.Metadata, (*int64)(&a.CreatedAt))
+	err = r.Scan((*[16]byte)(&a.ID), &a.Tenant, (*[16]byte)(&a.Job), (*[16]byte)(&a.Task), &a.Generation, &a.LeaseVersion, &a.Name, &a.Kind, &a.MediaType, &a.SHA256, &a.Size, &a.Metadata, (*int64)(&a.CreatedAt), &a.Owner, &a.Identity)
 	return a, err
 }
 
@@ -77,4 +86,56 @@ func BytesInUse(sums [][]byte, used map[string]bool) Stmt {
 		used[string(sum)] = true
 		return err
 	}}
+}
+
+// PlacedArtifacts reads up to n visible artifacts of jobs, oldest first, with the
+// places of their tasks.
+func PlacedArtifacts(jobs []drover.JobID, n int, rows *[]ArtifactRow) Stmt {
+	return Stmt{Text: placedArtifacts, Cols: []any{jobIDs(jobs)}, Args: []any{int64(n)}, Scan: into(rows, func(r driver.Row) (a ArtifactRow, err error) {
+		err = r.Scan((*[16]byte)(&a.ID), &a.Tenant, (*[16]byte)(&a.Job), (*[16]byte)(&a.Task), &a.Generation, &a.LeaseVersion, &a.Name, &a.Kind, &a.MediaType, &a.SHA256, &a.Size, &a.Metadata, (*int64)(&a.CreatedAt), &a.Owner, &a.Identity, &a.Node, &a.Index)
+		return a, err
+	})}
+}
+
+// Link says that a place of a job has to do with another: of a reuse, whose result
+// it has; of a use, what its job's input names.
+type Link struct {
+	Job      drover.JobID
+	Node     int32 // of a use: -1
+	Index    int32
+	OfJob    drover.JobID
+	OfNode   int32
+	OfIndex  int32
+	Artifact drover.ArtifactID // of a use
+}
+
+var (
+	linkCols = "u.job_id, t.node, t.idx, u.of_job, o.node, o.idx"
+	reusesIn = driver.New("reuses of a job's tasks", "id uuid",
+		"SELECT "+linkCols+" FROM {rows} JOIN reuses u ON u.job_id = {id} JOIN tasks t ON t.id = u.task_id JOIN tasks o ON o.id = u.of_task ORDER BY u.task_id, u.generation LIMIT $1")
+	reusesOfJob = driver.New("reuses of what a job made", "id uuid",
+		"SELECT "+linkCols+" FROM {rows} JOIN reuses u ON u.of_job = {id} JOIN tasks t ON t.id = u.task_id JOIN tasks o ON o.id = u.of_task ORDER BY u.task_id, u.generation LIMIT $1")
+	usesIn = driver.New("artifacts that a job's input names", "id uuid",
+		"SELECT u.job_id, -1, 0, u.of_job, o.node, o.idx, u.artifact FROM {rows} JOIN artifact_uses u ON u.job_id = {id} JOIN artifacts a ON a.id = u.artifact JOIN tasks o ON o.id = a.task_id ORDER BY u.artifact, u.job_id LIMIT $1")
+	usesOfJob = driver.New("jobs whose input names what a job made", "id uuid",
+		"SELECT u.job_id, -1, 0, u.of_job, o.node, o.idx, u.artifact FROM {rows} JOIN artifact_uses u ON u.of_job = {id} JOIN jobs j ON j.id = u.job_id JOIN artifacts a ON a.id = u.artifact JOIN tasks o ON o.id = a.task_id ORDER BY u.artifact, u.job_id LIMIT $1")
+)
+
+// Links reads up to n of each kind of link that a job has with others: where it has
+// things from, and where its things went.
+func Links(job drover.JobID, n int, from, to *[]Link) []Stmt {
+	ids := []any{jobIDs([]drover.JobID{job})}
+	scan := func(list *[]Link, use bool) func(driver.Row) error {
+		return into(list, func(r driver.Row) (l Link, err error) {
+			dest := []any{(*[16]byte)(&l.Job), &l.Node, &l.Index, (*[16]byte)(&l.OfJob), &l.OfNode, &l.OfIndex}
+			if use {
+				dest = append(dest, (*[16]byte)(&l.Artifact))
+			}
+			err = r.Scan(dest...)
+			return l, err
+		})
+	}
+	args := []any{int64(n)}
+	return []Stmt{{Text: reusesIn, Cols: ids, Args: args, Scan: scan(from, false)}, {Text: usesIn, Cols: ids, Args: args, Scan: scan(from, true)},
+		{Text: reusesOfJob, Cols: ids, Args: args, Scan: scan(to, false)}, {Text: usesOfJob, Cols: ids, Args: args, Scan: scan(to, true)}}
 }

@@ -143,7 +143,7 @@ var invariants = []Invariant{
 	invariant("I07", "attempts", "Attempts of a generation are numbered 1, 2, 3, … without those given back; every attempt but a first-try success has its row.", []string{triesCTE},
 		differ(found("t.job_id", "t.task_id", "'number of an attempt, after those that were used up'", "t.n", "1 + lag(t.n - t.back, 1, 0) OVER (PARTITION BY t.task_id, t.generation ORDER BY t.lease_version)")+" FROM tries t"),
 		found("f.job_id", "f.task_id", "'succeeded at a later attempt, of which there is no row; attempt'", "f.attempt", "1")+" FROM task_final f LEFT JOIN attempts a ON a.task_id = f.task_id AND a.lease_version = f.lease_version WHERE "+of("f")+
-			fmt.Sprintf(" AND f.status = %d AND (f.attempt <> 1 OR f.losses <> 0) AND a.task_id IS NULL", drover.Succeeded),
+			fmt.Sprintf(" AND f.status = %d AND (f.attempt <> 1 OR f.losses <> 0) AND NOT (f.attempt = 0 AND f.how = %d) AND a.task_id IS NULL", drover.Succeeded, lifecycle.HowReused),
 		found("f.job_id", "f.task_id", "'lost its lease, of at most'", "f.losses", fmt.Sprint(lifecycle.MaxLeaseLosses+1))+" FROM task_final f WHERE "+of("f")+fmt.Sprintf(" AND f.losses > %d", lifecycle.MaxLeaseLosses+1)),
 
 	invariant("I08", "generations", "A final row never changes: each generation has one, in order, and what is live is the next.", []string{liveCTE},
@@ -169,6 +169,10 @@ var invariants = []Invariant{
 	invariant("I10", "artifacts", "An artifact that can be seen is of a success that was recorded.", nil,
 		found("a.job_id", "a.task_id", "'is said to have made an artifact, and has no success of that generation'", "a.generation", "0")+" FROM artifacts a LEFT JOIN jobs j ON j.id = a.job_id "+
 			fmt.Sprintf("LEFT JOIN task_final f ON f.task_id = a.task_id AND f.generation = a.generation AND f.status = %d WHERE a.job_id >= $1 AND a.visible = 1 AND (j.id IS NULL OR f.task_id IS NULL)", drover.Succeeded)),
+
+	invariant("I10", "reuse", "A task that ended with the result of another names it, and that one has succeeded.", nil,
+		found("f.job_id", "f.task_id", "'ended with the result of another, which is not there; how it ended'", "f.how", "0")+" FROM task_final f LEFT JOIN reuses u ON u.task_id = f.task_id AND u.generation = f.generation "+
+			"LEFT JOIN task_final o ON o.task_id = u.of_task AND o.generation = u.of_generation AND o.status = 8 WHERE "+of("f")+fmt.Sprintf(" AND f.how = %d AND o.task_id IS NULL", lifecycle.HowReused)),
 
 	invariant("I13", "counts", "A job's counters are what its tasks are.", []string{liveCTE, newestCTE, ranCTE,
 		"told AS (SELECT job_id, total, open, succeeded, failed, cancelled, skipped FROM job_live WHERE job_id >= $1 UNION ALL SELECT r.job_id, r.total, 0, r.succeeded, r.failed, r.cancelled, r.skipped FROM ran r LEFT JOIN job_live v ON v.job_id = r.job_id WHERE v.job_id IS NULL)",

@@ -102,7 +102,8 @@ func BeginPurge(jobs []drover.JobID, at instant) []Stmt {
 	for i := range ats {
 		ats[i] = int64(at)
 	}
-	return []Stmt{{Text: insertPurges, Cols: []any{ids, ats}}, {Text: purgeJobs, Cols: []any{ids}}, {Text: purgeArtifacts, Cols: []any{ids}}, {Text: purgeLetters, Cols: []any{ids}}}
+	return []Stmt{{Text: insertPurges, Cols: []any{ids, ats}}, {Text: purgeJobs, Cols: []any{ids}}, {Text: purgeArtifacts, Cols: []any{ids}}, {Text: purgeLetters, Cols: []any{ids}},
+		{Text: purgeResults, Cols: []any{ids}}, {Text: purgeReuses, Cols: []any{ids}}, {Text: purgeUses, Cols: []any{ids}}}
 }
 
 // Purging locks up to n jobs that BeginPurge took out of sight.

@@ -36,7 +36,7 @@ var (
 	delayedTasks = driver.New("delayed tasks of a job", "", "SELECT q.task_id, q.node, q.idx FROM task_delayed q WHERE "+inReach("q")+" AND q.status = $7 ORDER BY q.node, q.idx LIMIT $6")
 )
 
-const finalCols = "f.task_id, f.generation, f.status, f.attempt, f.losses, f.lease_version, f.session_id, f.ready_at, f.queued_at, f.claimed_at, f.finished_at, f.waits, f.error"
+const finalCols = "f.task_id, f.generation, f.status, f.attempt, f.losses, f.lease_version, f.session_id, f.ready_at, f.queued_at, f.claimed_at, f.finished_at, f.waits, f.error, f.how"
 
 func lastFinal(name, cols string) *driver.Text {
 	return driver.New(name, "id uuid", "SELECT "+cols+" FROM {rows} JOIN {pg:LATERAL} (SELECT x.* FROM task_final x WHERE x.task_id = {id} ORDER BY x.generation DESC LIMIT 1) f ON 1 = 1")
@@ -181,7 +181,7 @@ func LastFinals(ids []drover.TaskID, finals map[drover.TaskID]FinalRow) Stmt {
 		var waits []byte
 		t := &f.Task
 		err := r.Scan((*[16]byte)(&t.ID), &t.Generation, &status, &t.Attempt, &t.Losses, &t.LeaseVersion, &t.Session,
-			(*int64)(&t.ReadyAt), (*int64)(&t.QueuedAt), (*int64)(&t.ClaimedAt), (*int64)(&f.At), &waits, &f.Error)
+			(*int64)(&t.ReadyAt), (*int64)(&t.QueuedAt), (*int64)(&t.ClaimedAt), (*int64)(&f.At), &waits, &f.Error, (*int16)(&t.How))
 		t.Status, t.Waits = drover.Status(status), lifecycle.DecodeWaits(waits)
 		finals[t.ID] = f
 		return err
