@@ -20,7 +20,7 @@ const (
 // goes only once moreThan outcomes have gathered: few of them cost the server as
 // much as many.
 const (
-	senders  = 2
+	senders  = 3
 	moreThan = 100
 )
 
