@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/drover-dev/drover"
 )
@@ -23,7 +24,10 @@ func (t *Task) first() []*Task { return []*Task{t} }
 func (t *Task) last() []*Task  { return []*Task{t} }
 
 // Block is several tasks put together.
-type Block struct{ heads, tails []*Task }
+type Block struct {
+	heads, tails []*Task
+	choice       bool // only some of the tails run
+}
 
 func (b *Block) first() []*Task { return b.heads }
 func (b *Block) last() []*Task  { return b.tails }
@@ -34,12 +38,17 @@ func Chain(parts ...Part) *Block {
 	for _, p := range parts {
 		for _, t := range p.first() {
 			t.after(b.tails...)
+			if _, has := t.keys["when"]; b.choice && !has {
+				t.set("when", "none_failed_min_one_success")
+			}
 		}
 		if len(b.heads) == 0 {
 			b.heads = p.first()
 		}
 		if len(p.last()) > 0 { // an empty group is stepped over
 			b.tails = p.last()
+			block, ok := p.(*Block)
+			b.choice = ok && block.choice
 		}
 	}
 	return b
@@ -50,6 +59,39 @@ func Group(parts ...Part) *Block {
 	b := &Block{}
 	for _, p := range parts {
 		b.heads, b.tails = add(b.heads, p.first()), add(b.tails, p.last())
+	}
+	return b
+}
+
+// Case is a branch of a Switch: the part that runs when the condition, in CEL as If
+// has it, holds. A Case without a condition runs when no other does.
+type Case struct {
+	If   string
+	Then Part
+}
+
+// Switch runs the part of the first case whose condition holds; the others are
+// skipped. What follows it in a Chain runs when the branch that was taken has
+// succeeded (when: none_failed_min_one_success), and not at all when none was taken.
+func Switch(cases ...Case) *Block {
+	b := &Block{choice: true}
+	var before []string // conditions that must not hold
+	for _, c := range cases {
+		all := slices.Clone(before)
+		if c.If != "" {
+			all = append(all, "("+c.If+")")
+			before = append(before, "!("+c.If+")")
+		}
+		for _, t := range c.Then.first() {
+			own := all
+			if had, ok := t.keys["if"].(string); ok {
+				own = append(slices.Clone(all), "("+had+")")
+			}
+			if len(own) > 0 {
+				t.set("if", strings.Join(own, " && "))
+			}
+		}
+		b.heads, b.tails = add(b.heads, c.Then.first()), add(b.tails, c.Then.last())
 	}
 	return b
 }

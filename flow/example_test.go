@@ -74,6 +74,23 @@ func ExampleGroup() {
 	// Output: {"pipeline":"order","tasks":[{"name":"paid","run":"paid"},{"name":"pick","needs":["paid"],"run":"pick"},{"name":"pack","needs":["pick"],"run":"pack"},{"name":"invoice","needs":["paid"],"run":"invoice"},{"name":"ship","needs":["pack","invoice"],"run":"ship"}]}
 }
 
+// Large orders are looked at by a person, others go through; both are shipped.
+func ExampleSwitch() {
+	p := flow.New("order")
+	task := func(name string) *flow.Task { return p.Task(name, flow.Run(name)) }
+	flow.Chain(
+		task("price"),
+		flow.Switch(
+			flow.Case{If: "tasks.price.output.total > 1000.0", Then: task("review")},
+			flow.Case{Then: task("accept")},
+		),
+		task("ship"),
+	)
+	definition, err := p.JSON()
+	fmt.Println(string(definition), err)
+	// Output: {"pipeline":"order","tasks":[{"name":"price","run":"price"},{"if":"(tasks.price.output.total > 1000.0)","name":"review","needs":["price"],"run":"review"},{"if":"!(tasks.price.output.total > 1000.0)","name":"accept","needs":["price"],"run":"accept"},{"name":"ship","needs":["review","accept"],"run":"ship","when":"none_failed_min_one_success"}]} <nil>
+}
+
 // One task for each element of a list that another task gives, and one more for
 // each of those, which starts as soon as its own is done.
 func ExamplePipeline_Map() {

@@ -231,3 +231,18 @@ func TestChunksAreLists(t *testing.T) {
 		}
 	}
 }
+
+func TestSwitchTakesTheFirstCaseThatHolds(t *testing.T) {
+	t.Parallel()
+	p := flow.New("p")
+	a := p.Task("a", flow.Run("x"))
+	b := p.Task("b", flow.Run("x"), flow.If("input.on"))
+	c, d := p.Task("c", flow.Run("x")), p.Task("d", flow.Run("x"))
+	own := p.Task("own", flow.Run("x"), flow.When("all_done"))
+	flow.Chain(flow.Switch(flow.Case{If: "input.n == 1.0", Then: a}, flow.Case{If: "input.n == 2.0", Then: flow.Chain(b, c)}, flow.Case{Then: d}), own)
+	want := `[{"if":"(input.n == 1.0)","name":"a","run":"x"},{"if":"!(input.n == 1.0) && (input.n == 2.0) && (input.on)","name":"b","run":"x"},{"name":"c","needs":["b"],"run":"x"},` +
+		`{"if":"!(input.n == 1.0) && !(input.n == 2.0)","name":"d","run":"x"},{"name":"own","needs":["a","c","d"],"run":"x","when":"all_done"}]`
+	if got := build(t, p); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -291,7 +291,12 @@ func sketch(p *dag.Plan) draw.Graph {
 		if n.Queue != dag.DefaultQueue {
 			note += " · " + n.Queue
 		}
-		g.Nodes = append(g.Nodes, draw.Node{Title: n.Name, Note: note, Stack: n.Mapped})
+		g.Nodes = append(g.Nodes, draw.Node{Title: n.Name, Note: note, Stack: n.Mapped, Aside: n.Dormant})
+	}
+	for i, n := range p.Nodes {
+		if n.Fallback >= 0 {
+			g.Edges = append(g.Edges, draw.Edge{From: i, To: int(n.Fallback), Dashed: true, Label: "fallback"})
+		}
 	}
 	for _, e := range p.Edges {
 		x := draw.Edge{From: int(e.Parent), To: int(e.Child), Dashed: !e.Data}

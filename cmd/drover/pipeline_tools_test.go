@@ -156,6 +156,18 @@ func TestGraphDrawsAPipeline(t *testing.T) {
 	}
 }
 
+func TestGraphShowsWhatStandsInForAnother(t *testing.T) {
+	s := newShell(t)
+	write(t, "p.yaml", "pipeline: p\ntasks:\n  a: {run: x, fallback: b}\n  b: {run: y}\n")
+	out, errs, code := s.run("pipeline", "graph", "p.yaml", "--as", "mermaid")
+	if code != 0 || !strings.Contains(out, `n0 -.->|"fallback"| n1`) || !strings.Contains(out, "class n1 aside") {
+		t.Errorf("code %d, %s\n%s", code, errs, out)
+	}
+	if out, _, code = s.run("pipeline", "graph", "p.yaml"); code != 0 || !strings.Contains(out, ">fallback<") {
+		t.Errorf("code %d, %s", code, out)
+	}
+}
+
 func TestDiffShowsTasksFieldsAndDependencies(t *testing.T) {
 	s := newShell(t)
 	s.env["DROVER_URL"] = forkedServer(t)
