@@ -218,6 +218,9 @@ func Needs(tasks ...*Task) Option { return func(t *Task) { t.after(tasks...) } }
 // a Ref to a list or a slice.
 func ForEach(list any) Option { return func(t *Task) { t.setJSON("for_each", list) } }
 
+// BatchSize hands out the list of ForEach in parts of n elements: the item is a list.
+func BatchSize(n int) Option { return func(t *Task) { t.set("batch_size", n) } }
+
 // Over makes the task a map that goes over another map element by element:
 // element i starts when that one's element i is done.
 func Over(other *Task) Option { return func(t *Task) { t.set("for_each", other.name) } }

@@ -3,6 +3,7 @@ package dag
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -503,7 +504,26 @@ func (p *Plan) Elements(node int32, s Scope) ([]json.RawMessage, error) {
 	for e := range elements(v) {
 		out = append(out, e)
 	}
+	if n := p.Nodes[node].Batch; n > 0 {
+		out = batches(out, n)
+	}
 	return out, nil
+}
+
+// batches makes lists of n elements, the last of what is left.
+func batches(items []json.RawMessage, n int) []json.RawMessage {
+	out := make([]json.RawMessage, 0, len(items)/n+1)
+	for part := range slices.Chunk(items, n) {
+		b := []byte{'['}
+		for i, e := range part {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, trim(e)...)
+		}
+		out = append(out, append(b, ']'))
+	}
+	return out
 }
 
 // source names what a template's value comes from.

@@ -87,6 +87,7 @@ var (
 		{"needs", "Tasks that must end well first.", `{"anyOf":[{"$ref":"#/$defs/name"},{"type":"array","items":{"$ref":"#/$defs/name"},"uniqueItems":true}]}`},
 		{"for_each", "Makes the task a map: a list, an expression for one (\"${{ tasks.NAME.output.LIST }}\"), or the name of a map to go over element by element.",
 			`{"anyOf":[{"type":"array"},{"$ref":"#/$defs/name"},{"type":"string","pattern":"\\$\\{\\{"}]}`},
+		{"batch_size", "How many elements of the list one task of a map gets, as a list: ${{ item }}.", `{"type":"integer","minimum":1,"maximum":100000}`},
 		{"with", "The task's input: any value, with ${{ expressions }} in it; without it, the item of a map, otherwise the job's input.", `{"not":{"type":"null"}}`},
 		{"output", "A JSON Schema of what the task gives; an output that does not fit fails the task for good.",
 			`{"type":"object","if":{"required":["$schema"]},"else":{"$ref":"https://json-schema.org/draft/2020-12/schema"}}`},

@@ -63,6 +63,8 @@ type task struct {
 	whenAt               need   // where it says so
 	stand                *value // default
 	cond                 need   // if, as it was written
+	batch                int    // elements of for_each in one task
+	batchAt              need
 	onFailure            string
 	fallback             need
 }
@@ -364,6 +366,14 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 				r.at(v, at, "%q is not a policy%s; a task's are those of the pipeline (fail_fast, finish_running, continue), and degrade, with which the tasks below go on as if it had succeeded", clip(s, 40), r.hint(s, slices.Values(append(slices.Clone(policyNames), degrade))))
 			}
 			t.onFailure = s
+		case "batch_size":
+			n, err := strconv.Atoi(v.text)
+			if v.kind != number || err != nil || n < 1 || n > 100_000 {
+				r.at(v, at, "batch_size is a whole number from 1 to 100000, how many elements one task gets; this is %s", v.shown())
+				continue
+			}
+			t.batch, t.batchAt = n, need{"", v, at}
+			v.text = strconv.Itoa(n)
 		case "fallback":
 			t.fallback = need{r.name(v, at, "a task"), v, at}
 		case "if":
@@ -746,11 +756,15 @@ func (c *compiler) node(i int32) {
 		OnFailure: c.p.onFailure,
 		Degrades:  t.onFailure == degrade,
 	}
+	if c.plan.Nodes[i].Batch = t.batch; t.batch > 0 && t.each == nil {
+		c.at(t.batchAt.v, t.batchAt.at, "batch_size parts a list that the task goes over, and task %q goes over none; remove it", t.name)
+	}
 	if k := slices.Index(policyNames, t.onFailure); k >= 0 {
 		c.plan.Nodes[i].OnFailure = OnFailure(k)
 	}
 	if t.each != nil && t.each.kind == list {
-		c.plan.Nodes[i].listed = len(t.each.items)
+		size := max(t.batch, 1)
+		c.plan.Nodes[i].listed = (len(t.each.items) + size - 1) / size
 	}
 	if t.stand != nil {
 		c.plan.Nodes[i].Default = t.stand.appendJSON(nil)

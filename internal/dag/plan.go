@@ -86,6 +86,9 @@ type Node struct {
 	// the job is degraded.
 	OnFailure OnFailure
 	Degrades  bool
+	// Batch is how many elements of its list one task of a map gets, as a list; 0 is one,
+	// by itself.
+	Batch int
 	// Fallback is the task that runs in the place of this one when it has failed for
 	// good, Primary the one that this is called for; or -1. A task is Dormant when its
 	// rows are made only once it is called.
