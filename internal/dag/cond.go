@@ -242,7 +242,7 @@ func (k *cutter) chain(e ast.Expr, local []string) bool {
 
 // variable puts a variable in the place of e.
 func (k *cutter) variable(e ast.Expr, x condVar) {
-	typ := cel.DynType
+	var typ *cel.Type
 	switch {
 	case x.outcome:
 		parent, ok := k.c.need(k.node, need{x.e.task, k.v, k.at})

@@ -32,7 +32,6 @@ type graph struct {
 	out    map[dag.Key]json.RawMessage // outputs of this transaction, not stored yet
 	as     map[dag.Key]dag.Outcome     // how tasks have ended in this transaction
 	scope  *scope                      // what expressions see; once it is asked for
-	grew   bool                        // rows were added or replaced
 	x      []store.TaskRow             // new elements
 	items  map[dag.Key]json.RawMessage // theirs, of maps over a list
 	fail   map[dag.Key]*drover.Failure // of rows that broke

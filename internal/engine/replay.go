@@ -478,9 +478,7 @@ func bringBack(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, items []*
 			b.tasks = revived(plan, tasks, b.tasks, failed)
 		}
 		slices.SortFunc(b.tasks, func(x, y lifecycle.Task) int { return compareIDs(x.ID, y.ID) })
-		var refused *drover.Error
-		refused = b.recount(plan, tasks, targets)
-		return b, refused
+		return b, b.recount(plan, tasks, targets)
 	}
 	b, refused := try(rest)
 	if refused == nil {
