@@ -153,13 +153,15 @@ func (r *run) saved(id drover.ArtifactID) {
 // finish frees the slot and queues the outcome, unless the lease is lost or the
 // handler was given up.
 func (w *Worker) finish(r *run, o drover.Outcome) {
-	r.reporter.close()
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	r.returned = true
+	r.returned = true // from here on it is not given up, however long its last lines take
 	if r.patience != nil {
 		r.patience.Stop()
 	}
+	w.mu.Unlock()
+	r.reporter.close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if r.stuck {
 		w.stuck--
 		wake(w.acquireWake)

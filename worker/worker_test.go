@@ -1318,3 +1318,27 @@ func TestAHeartbeatThatIsRefusedIsSentAgainOrEndsTheAttempt(t *testing.T) {
 		r.wait(t)
 	})
 }
+
+func TestHandlerThatHasReturnedIsNotGivenUpWhileItsLinesAreSent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for range 3000 { // both come when the lines are sent: which is first is chance
+			a := lease(1, "slow", "")
+			a.Timeout = drover.Duration(time.Second)
+			p := newPeer(a)
+			p.onLogs = func(int) error { time.Sleep(3 * time.Second); return nil }
+			w := New(p, Config{Slots: 1, CancelGrace: 2 * time.Second})
+			w.HandleFunc("slow", func(ctx context.Context, task *Task) (any, error) {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				task.Log().Info("done all the same")
+				return "done", nil
+			})
+			r := run1(t, w)
+			rest(time.Minute)
+			if o := p.outcome(t, 1); o.Status != drover.OutcomeSucceeded {
+				t.Fatalf("its result became %+v", o.Error)
+			}
+			r.wait(t)
+		}
+	})
+}
