@@ -178,18 +178,20 @@ func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, a *ask, queue int3
 			a.turns.set(queue, c.Cursor)
 		}
 		if len(list) == n {
-			a.then(func() { e.marks.moved(queue, c.Lanes, version, from.next(list, n, c.Lanes, a.now)) })
+			a.then(func() { e.marks.moved(queue, c.Lanes, version, from.next(list, n, 0, a.now)) })
 			return list, nil
 		}
 		got = list
 	}
+	var found int64
+	c.Found = &found
 	more, err := e.claimLanes(ctx, tx, a.turns, &c, n-len(got))
 	if err != nil {
 		return nil, err
 	}
 	var next floors
 	if e.db.LeavesDeadRows() {
-		next = next.next(more, n-len(got), c.Lanes, a.now)
+		next = next.next(more, n-len(got), found, a.now)
 	}
 	a.then(func() { e.marks.moved(queue, c.Lanes, version, next) })
 	return join(got, more), nil

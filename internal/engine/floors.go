@@ -177,9 +177,9 @@ func (e *Engine) Recheck(queues []string) {
 	}
 }
 
-// next returns the floors after a claim of n that began at f, of which the whole
-// queue was looked at at now when f has none.
-func (f floors) next(got []store.Claimed, n int, lanes []int32, now lifecycle.Instant) floors {
+// next returns the floors after a claim of n that began at f. When f has none, the
+// whole queue was looked at at now, and so many lanes were found in its class.
+func (f floors) next(got []store.Claimed, n int, found int64, now lifecycle.Instant) floors {
 	if len(got) < n || len(got) == 0 {
 		return floors{}
 	}
@@ -196,8 +196,10 @@ func (f floors) next(got []store.Claimed, n int, lanes []int32, now lifecycle.In
 	}
 	out := floors{at: f.at, class: class}
 	if len(f.lanes) == 0 {
-		// Only when every lane had its turn are all known that have something.
-		if len(last) >= everyLane || n < everyLane && len(lanes) != 1 {
+		// Only when every lane had its turn are all known that have something: the claim
+		// may have been full before it came to the last ones, and others may hold the
+		// rows it came to.
+		if len(last) >= everyLane || int64(len(last)) < found {
 			return floors{}
 		}
 		out.at, out.fresh = now, true

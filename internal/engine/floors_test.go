@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -80,6 +81,30 @@ func TestWhatComesBeforeTheLastClaimsPlaceIsFound(t *testing.T) {
 		}
 		if len(w.entered) != 204 {
 			t.Errorf("%d of 204 tasks were handed out", len(w.entered))
+		}
+	})
+}
+
+// TestNoLaneIsLeftOutByTheFloors: a claim that was full before it had come to all
+// lanes does not know them all, and the next ones must not stay with those it saw.
+func TestNoLaneIsLeftOutByTheFloors(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		for _, x := range []struct{ lanes, n int }{{40, 64}, {60, 500}, {5, 64}} {
+			for k := range x.lanes {
+				w.submitCopies(3*x.n/x.lanes+20, drover.NewJob{Kind: fmt.Sprintf("k%d-%d", x.n, k)})
+			}
+			w.clock.add += 2 * time.Second
+			seen := map[string]bool{}
+			for range 3 {
+				for _, l := range w.acquire(x.n) {
+					seen[l.Kind] = true
+				}
+			}
+			if len(seen) != x.lanes {
+				t.Errorf("three claims of %d served %d of %d lanes", x.n, len(seen), x.lanes)
+			}
+			for len(w.acquire(1000)) > 0 {
+			}
 		}
 	})
 }

@@ -29,6 +29,9 @@ type Claim struct {
 	// Classes, when set, receives the classes that have rows in the queue after the
 	// claim, where that came up short.
 	Classes *[]int16
+	// Found, when set, is raised to how many lanes the class had, of which some may
+	// not have had their turn. Only PostgreSQL tells, of claims without floors.
+	Found *int64
 }
 
 // Claimed is a claimed task and what its worker must know.
@@ -77,10 +80,10 @@ func ClaimTasks(ctx context.Context, tx Tx, d driver.Dialect, c Claim) ([]Claime
 // claimedCols follow runningCols in a claim's answer.
 const claimedCols = "tenant, pipeline, kind, input, policy, trace"
 
-func scanClaimed(r driver.Row) (c Claimed, err error) {
+func scanClaimed(r driver.Row, found *int64) (c Claimed, err error) {
 	c.Status = drover.Running
 	err = scanLive(r, &c.Task, (*int64)(&c.ReadyAt), (*int64)(&c.QueuedAt), (*int64)(&c.ClaimedAt), &c.Session, &c.Acquire,
-		&c.Tenant, &c.Pipeline, &c.Kind, &c.Input, &c.Policy, &c.Trace)
+		&c.Tenant, &c.Pipeline, &c.Kind, &c.Input, &c.Policy, &c.Trace, found)
 	c.Since = c.ClaimedAt
 	return c, err
 }

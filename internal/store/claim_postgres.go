@@ -25,7 +25,7 @@ const claimMoves = `d AS (DELETE FROM task_queued q WHERE q.ctid = ANY (ARRAY(SE
 r AS (INSERT INTO task_running (` + runningCols + `)
   SELECT d.task_id, d.job_id, d.node, d.idx, d.queue, d.lane, d.class, d.generation, d.attempt + 1, d.losses, d.lease_version + 1, d.events, d.due_at, d.waits, d.ready_at, d.queued_at, greatest($7, d.queued_at), $3, $8 FROM d
   RETURNING ` + runningCols + `)
-SELECT RETURNED FROM r JOIN tasks t ON t.id = r.task_id ORDER BY r.due_at, r.task_id`
+SELECT RETURNED, FOUND FROM r JOIN tasks t ON t.id = r.task_id ORDER BY r.due_at, r.task_id`
 
 const skipLanes = `a(lane, k) AS (
   SELECT (SELECT q.lane FROM task_queued q WHERE q.queue = $1 AND q.class = (SELECT class FROM c) AND q.lane > $5 ORDER BY q.queue, q.class, q.lane LIMIT 1), 1
@@ -49,15 +49,17 @@ const claimFloorText = `WITH pick AS (SELECT p.at FROM (SELECT * FROM unnest($9:
     ORDER BY q.queue, q.class, q.lane, q.due_at, q.task_id LIMIT $6::bigint FOR UPDATE OF q SKIP LOCKED) p LIMIT $2::bigint),
 ` + claimMoves
 
-func claimSQL(text, lanes string) string {
-	text = strings.Replace(text, "LANES", lanes, 1)
+const lanesFound = "(SELECT count(*) FROM ln)"
+
+func claimSQL(text, lanes, found string) string {
+	text = strings.Replace(strings.Replace(text, "LANES", lanes, 1), "FOUND", found, 1)
 	return strings.Replace(text, "RETURNED", qualify("r", runningCols)+", "+qualify("t", claimedCols), 1)
 }
 
 var (
-	claimAny   = driver.New("claim", "", claimSQL(claimText, skipLanes))
-	claimGiven = driver.New("claim of a tenant", "", claimSQL(claimText, givenLanes))
-	claimFloor = driver.New("claim from floors", "", claimSQL(claimFloorText, ""))
+	claimAny   = driver.New("claim", "", claimSQL(claimText, skipLanes, lanesFound))
+	claimGiven = driver.New("claim of a tenant", "", claimSQL(claimText, givenLanes, lanesFound))
+	claimFloor = driver.New("claim from floors", "", claimSQL(claimFloorText, "", "0::bigint"))
 	// A claim sees the holds there were when it began. One that was committed since,
 	// before the claim came to the job's rows, is seen by the statement after it; one
 	// that is not committed waits for the rows, which the claim has.
@@ -82,7 +84,8 @@ func claimPostgres(ctx context.Context, tx Tx, c Claim) (list []Claimed, err err
 		text, args = claimGiven, append(args, c.Lanes)
 	}
 	held := map[drover.TaskID]bool{}
-	all := []Stmt{{Text: text, Args: args, Scan: into(&list, scanClaimed)},
+	var found int64
+	all := []Stmt{{Text: text, Args: args, Scan: into(&list, func(r driver.Row) (Claimed, error) { return scanClaimed(r, &found) })},
 		{Text: heldMeanwhile, Args: []any{int64(c.Now.Add(-holdTime)), c.Session, c.Acquire}, Scan: func(r driver.Row) error {
 			var id drover.TaskID
 			err := r.Scan((*[16]byte)(&id))
@@ -94,6 +97,9 @@ func claimPostgres(ctx context.Context, tx Tx, c Claim) (list []Claimed, err err
 		all = append(all, queuedClassesOf(c.Queue, c.AfterClass, c.Classes))
 	}
 	err = tx.Pipe(ctx, all...)
+	if c.Found != nil {
+		*c.Found = max(*c.Found, found)
+	}
 	for i := range list {
 		list[i].Held = held[list[i].ID]
 	}
