@@ -97,7 +97,11 @@ func (g *graph) reopened(k dag.Key, was dag.Outcome) {
 }
 
 // around is what is read with the rows that a resolve loads: before and after them.
-type around struct{ before, after []store.Stmt }
+// then, when set, looks at it before anything is decided.
+type around struct {
+	before, after []store.Stmt
+	then          func() error
+}
 
 // resolve loads what is wanted, lets the boards settle and answers their
 // questions, several jobs together, so that a batch costs a constant number of
@@ -107,6 +111,11 @@ type around struct{ before, after []store.Stmt }
 func resolve(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, graphs []*graph, fresh bool, with around) error {
 	if err := load(ctx, tx, graphs, fresh, with.before, with.after); err != nil {
 		return err
+	}
+	if with.then != nil {
+		if err := with.then(); err != nil {
+			return err
+		}
 	}
 	for round := 1; ; round++ {
 		var asks []question

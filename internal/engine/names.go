@@ -113,7 +113,9 @@ func (e *Engine) tenantNameOf(ctx context.Context, tx store.Tx, id int32) (strin
 	return all[id], nil
 }
 
-// heads caches what a settle must know of jobs of several tasks. It never changes.
+// heads caches what a settle must know of jobs of several tasks. It never changes,
+// but a job that was deleted may be followed by another of its id: a settle looks
+// if it has the right one.
 type heads struct {
 	mu   sync.Mutex
 	byID map[drover.JobID]store.JobHead
@@ -152,6 +154,12 @@ func (e *Engine) heads(ctx context.Context, tx store.Tx, jobs []drover.JobID) (m
 		}
 	}
 	return found, nil
+}
+
+func (c *heads) forget(id drover.JobID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byID, id)
 }
 
 // plans caches compiled pipelines by their number; versions are immutable.

@@ -158,6 +158,11 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	}
 	var got []drover.Lease
 	for _, a := range asks {
+		if len(x.circuits) > 0 { // which lanes are stopped was read before that
+			if err := tx.Pipe(ctx, e.askFor(a, x.now)...); err != nil {
+				return nil, err
+			}
+		}
 		leases, bad, err := e.claim(ctx, tx, a)
 		if err != nil {
 			return nil, err
@@ -326,6 +331,12 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		}
 		plans[id] = p
 	}
+	for _, r := range reports {
+		if p := plans[r.task.Job]; p != nil && int(r.task.Node) >= len(p.Nodes) {
+			e.jobHeads.forget(r.task.Job)
+			return store.ErrRetry
+		}
+	}
 	checkOutputs(plans, reports)
 	if err := e.keepResults(ctx, tx, x, plans, reports); err != nil {
 		return err
@@ -372,9 +383,19 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 	// The versions of the graphs are read before the children, the jobs' rows are
 	// locked after them: in one trip, where no map can make it necessary to lock more.
 	var live []store.JobLive
+	now := map[drover.JobID]store.JobHead{}
 	err = resolve(ctx, tx, e, x.now, list, false, around{
-		before: []store.Stmt{store.ReadGraphs(jobs, graphs), store.ReadPolicies(kindTasks, policies)},
+		before: []store.Stmt{store.ReadGraphs(jobs, graphs, now), store.ReadPolicies(kindTasks, policies)},
 		after:  []store.Stmt{store.LockJobLive(jobs, &live)},
+		then: func() error {
+			for id, h := range now {
+				if h != heads[id] {
+					e.jobHeads.forget(id)
+					return store.ErrRetry
+				}
+			}
+			return nil
+		},
 	})
 	if err != nil {
 		return err

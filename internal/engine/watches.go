@@ -300,7 +300,7 @@ func (e *Engine) below(ctx context.Context, tx store.Tx, over []store.Watch) (ma
 	}
 	jobs = uniqueSorted(jobs)
 	heads, versions := map[drover.JobID]store.JobHead{}, map[drover.JobID]int32{}
-	if err := tx.Pipe(ctx, store.ReadJobHeads(jobs, heads), store.ReadGraphs(jobs, versions)); err != nil {
+	if err := tx.Pipe(ctx, store.ReadJobHeads(jobs, heads), store.ReadGraphs(jobs, versions, heads)); err != nil {
 		return nil, err
 	}
 	out := map[drover.JobID]advance{}

@@ -309,7 +309,7 @@ func TestNoRowsAreNoStatement(t *testing.T) {
 		n := int64(77)
 		list := []store.Stmt{store.InsertJobs(nil), store.InsertTasks(nil), store.InsertAttempts(nil), store.InsertEvents(nil), store.InsertJobTimers(nil),
 			store.InsertJobLive(nil), store.UpdateJobLive(nil), store.InsertJobFinal(nil), store.InsertHolds(nil), store.PublishArtifacts(nil),
-			store.LockJobLive(nil, &live), store.ReadGraphs(nil, nil), store.ReadJobHeads(nil, nil), store.ReadPolicies(nil, nil), store.TakeRunning(nil, &running),
+			store.LockJobLive(nil, &live), store.ReadGraphs(nil, nil, nil), store.ReadJobHeads(nil, nil), store.ReadPolicies(nil, nil), store.TakeRunning(nil, &running),
 			store.LockPending(nil, &pending), store.UpdateUnmet(nil, &n), store.UpdateTold(nil, &n), store.DeletePending(nil, nil), store.ShareHolds(nil, nil), store.DeleteFinals(nil), store.TaskLanes(nil, nil),
 			store.InsertIdempotency(nil, nil), store.SelectIdempotency(1, nil, nil), store.SelectJobs(nil, nil), {}}
 		list = append(append(append(append(list, store.InsertLive(nil)...), store.InsertFinal(nil)...), store.DeleteJobLive(nil)...), store.ReadEnds(nil, nil)...)
