@@ -4,8 +4,10 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"strings"
 	"time"
@@ -25,13 +27,21 @@ type DB struct {
 	read  chan *conn
 }
 
-// conn is a connection with its prepared statements.
+// conn is a connection with its prepared statements. A transaction runs on the
+// driver's connection itself: what database/sql does around each statement costs
+// as much as the statement.
 type conn struct {
 	c    *sql.Conn
-	st   map[*driver.Text]*sql.Stmt
-	many map[*driver.Text]*sql.Stmt // those that insert atOnce rows
+	st   map[*driver.Text]statement
+	many map[*driver.Text]statement // those that insert atOnce rows
 	// words are the statements that begin and end a transaction.
-	words map[string]*sql.Stmt
+	words map[string]statement
+}
+
+// statement is a prepared statement of the driver.
+type statement interface {
+	sqldriver.StmtExecContext
+	sqldriver.StmtQueryContext
 }
 
 // atOnce is how many rows of a large batch that only inserts go in one statement:
@@ -82,7 +92,7 @@ func connect(ctx context.Context, dsn string, conns chan *conn) (*sql.DB, error)
 			_ = pool.Close()
 			return nil, err
 		}
-		conns <- &conn{c: c, st: map[*driver.Text]*sql.Stmt{}, many: map[*driver.Text]*sql.Stmt{}, words: map[string]*sql.Stmt{}}
+		conns <- &conn{c: c, st: map[*driver.Text]statement{}, many: map[*driver.Text]statement{}, words: map[string]statement{}}
 	}
 	return pool, nil
 }
@@ -96,29 +106,28 @@ func take(ctx context.Context, from chan *conn) (*conn, error) {
 	}
 }
 
-func (c *conn) prepared(ctx context.Context, t *driver.Text) (*sql.Stmt, error) {
-	if st, ok := c.st[t]; ok {
+// prepared returns a statement, prepared once: of kept, by its key.
+func prepared[K comparable](ctx context.Context, raw sqldriver.ConnPrepareContext, kept map[K]statement, key K, query func() string) (statement, error) {
+	if st, ok := kept[key]; ok {
 		return st, nil
 	}
-	st, err := c.c.PrepareContext(ctx, t.SQL(driver.SQLite))
-	if err == nil {
-		c.st[t] = st
+	p, err := raw.PrepareContext(ctx, query())
+	if err != nil {
+		return nil, err
 	}
-	return st, err
+	st, ok := p.(statement)
+	if !ok {
+		return nil, fmt.Errorf("a prepared statement of type %T", p)
+	}
+	kept[key] = st
+	return st, nil
 }
 
-// preparedMany prepares an insert of atOnce rows.
-func (c *conn) preparedMany(ctx context.Context, t *driver.Text) (*sql.Stmt, error) {
-	if st, ok := c.many[t]; ok {
-		return st, nil
-	}
+// insertMany is an insert of atOnce rows.
+func insertMany(t *driver.Text) string {
 	table, columns := t.Inserts()
 	row := "(" + strings.Repeat("?, ", len(columns)-1) + "?)"
-	st, err := c.c.PrepareContext(ctx, "INSERT INTO "+table+" ("+strings.Join(columns, ", ")+") VALUES "+strings.Repeat(row+", ", atOnce-1)+row)
-	if err == nil {
-		c.many[t] = st
-	}
-	return st, err
+	return "INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES " + strings.Repeat(row+", ", atOnce-1) + row
 }
 
 // Dialect is driver.SQLite.
@@ -144,7 +153,7 @@ func (db *DB) Write(ctx context.Context, fn func(driver.Tx) error) error {
 	}
 	defer func() { db.write <- c }()
 	for try := 0; ; try++ {
-		err := c.run(context.WithoutCancel(ctx), "BEGIN IMMEDIATE", fn)
+		err := c.raw(context.WithoutCancel(ctx), "BEGIN IMMEDIATE", fn)
 		if !errors.Is(err, driver.ErrRetry) || try == 10 {
 			return err
 		}
@@ -158,45 +167,61 @@ func (db *DB) Read(ctx context.Context, fn func(driver.Tx) error) error {
 		return err
 	}
 	defer func() { db.read <- c }()
-	return c.run(context.WithoutCancel(ctx), "BEGIN", fn)
+	return c.raw(context.WithoutCancel(ctx), "BEGIN", fn)
 }
 
-// plain runs a statement without arguments, prepared once: a transaction begins
-// and ends more often than anything else happens.
-func (c *conn) plain(ctx context.Context, query string) error {
-	st, ok := c.words[query]
-	if !ok {
-		var err error
-		if st, err = c.c.PrepareContext(ctx, query); err != nil {
-			return err
-		}
-		c.words[query] = st
+// raw runs a transaction on the driver's connection. A panic passes through, and
+// leaves the connection usable.
+func (c *conn) raw(ctx context.Context, begin string, fn func(driver.Tx) error) (err error) {
+	var panicked any
+	rerr := c.c.Raw(func(dc any) error {
+		defer func() { panicked = recover() }()
+		err = transaction{c, dc.(sqldriver.ConnPrepareContext)}.run(ctx, begin, fn)
+		return nil // it is not the connection's
+	})
+	if panicked != nil {
+		panic(panicked)
 	}
-	_, err := st.ExecContext(ctx)
+	if rerr != nil {
+		return fmt.Errorf("reach the connection: %w", rerr)
+	}
 	return err
 }
 
-func (c *conn) run(ctx context.Context, begin string, fn func(driver.Tx) error) error {
-	if err := c.plain(ctx, begin); err != nil {
+type transaction struct {
+	c   *conn
+	raw sqldriver.ConnPrepareContext
+}
+
+// plain runs a statement without arguments: a transaction begins and ends more
+// often than anything else happens.
+func (t transaction) plain(ctx context.Context, query string) error {
+	st, err := prepared(ctx, t.raw, t.c.words, query, func() string { return query })
+	if err == nil {
+		_, err = st.ExecContext(ctx, nil)
+	}
+	return err
+}
+
+func (t transaction) run(ctx context.Context, begin string, fn func(driver.Tx) error) error {
+	if err := t.plain(ctx, begin); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	open := true
 	defer func() {
 		if open { // also when fn panics: the connection must not stay in a transaction
-			_ = c.plain(ctx, "ROLLBACK")
+			_ = t.plain(ctx, "ROLLBACK")
 		}
 	}()
-	if err := fn(transaction{c}); err != nil {
+	if err := fn(t); err != nil {
 		return err
 	}
-	if err := c.plain(ctx, "COMMIT"); err != nil {
+	if err := t.plain(ctx, "COMMIT"); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	open = false
 	return nil
 }
-
-type transaction struct{ c *conn }
 
 // Pipe runs the statements in turn; a batch row by row, or some rows at once where
 // it only inserts.
@@ -228,15 +253,15 @@ func (t transaction) one(ctx context.Context, s driver.Stmt) error {
 	}
 	done := 0
 	if table, _ := s.Text.Inserts(); table != "" && rows >= atOnce {
-		st, err := t.c.preparedMany(ctx, s.Text)
+		st, err := prepared(ctx, t.raw, t.c.many, s.Text, func() string { return insertMany(s.Text) })
 		if err != nil {
 			return err
 		}
-		args := make([]any, k*atOnce)
+		args := numbered(k * atOnce)
 		for ; done+atOnce <= rows; done += atOnce {
 			for c, col := range s.Cols {
 				for r := range atOnce {
-					args[r*k+c] = cell(col, done+r)
+					args[r*k+c].Value = cell(col, done+r)
 				}
 			}
 			m, err := step(ctx, st, args, nil)
@@ -246,17 +271,19 @@ func (t transaction) one(ctx context.Context, s driver.Stmt) error {
 			n += m
 		}
 	}
-	st, err := t.c.prepared(ctx, s.Text)
+	st, err := prepared(ctx, t.raw, t.c.st, s.Text, func() string { return s.Text.SQL(driver.SQLite) })
 	if err != nil {
 		return err
 	}
-	args := make([]any, k+len(s.Args))
+	args := numbered(k + len(s.Args))
 	for i, a := range s.Args {
-		args[k+i] = value(a)
+		if args[k+i].Value, err = value(a); err != nil {
+			return err
+		}
 	}
 	for r := done; r < rows; r++ {
 		for c, col := range s.Cols {
-			args[c] = cell(col, r)
+			args[c].Value = cell(col, r)
 		}
 		m, err := step(ctx, st, args, s.Scan)
 		if err != nil {
@@ -267,69 +294,135 @@ func (t transaction) one(ctx context.Context, s driver.Stmt) error {
 	return nil
 }
 
-func step(ctx context.Context, st *sql.Stmt, args []any, scan func(driver.Row) error) (int64, error) {
+func numbered(n int) []sqldriver.NamedValue {
+	args := make([]sqldriver.NamedValue, n)
+	for i := range args {
+		args[i].Ordinal = i + 1
+	}
+	return args
+}
+
+func step(ctx context.Context, st statement, args []sqldriver.NamedValue, scan func(driver.Row) error) (int64, error) {
 	if scan == nil {
-		res, err := st.ExecContext(ctx, args...)
+		res, err := st.ExecContext(ctx, args)
 		if err != nil {
 			return 0, err
 		}
 		return res.RowsAffected()
 	}
-	rows, err := st.QueryContext(ctx, args...)
+	rows, err := st.QueryContext(ctx, args)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = rows.Close() }()
+	r := row{values: make([]sqldriver.Value, len(rows.Columns()))}
 	var n int64
-	for rows.Next() {
+	for {
+		switch err := rows.Next(r.values); {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil:
+			return n, err
+		}
 		n++
-		if err := scan(row{rows}); err != nil {
+		if err := scan(r); err != nil {
 			return n, err
 		}
 	}
-	return n, rows.Err()
 }
 
-// row scans 16-byte ids, which database/sql does not know.
-type row struct{ rows *sql.Rows }
+// row is one row of a result.
+type row struct{ values []sqldriver.Value }
 
+// Scan copies the columns to where dest points, of the types that the schema has.
 func (r row) Scan(dest ...any) error {
+	if len(dest) != len(r.values) {
+		return fmt.Errorf("%d columns are wanted of %d", len(dest), len(r.values))
+	}
 	for i, d := range dest {
-		if p, ok := d.(*[16]byte); ok {
-			dest[i] = (*id)(p)
+		if !assign(d, r.values[i]) {
+			return fmt.Errorf("column %d: a %T does not go into a %T", i, r.values[i], d)
 		}
 	}
-	return r.rows.Scan(dest...)
-}
-
-type id [16]byte
-
-// Scan reads a BLOB of 16 bytes.
-func (p *id) Scan(v any) error {
-	b, ok := v.([]byte)
-	if !ok || len(b) != 16 {
-		return fmt.Errorf("an id of 16 bytes is wanted, not %T", v)
-	}
-	copy(p[:], b)
 	return nil
 }
 
-func value(a any) any {
+func assign(d any, v sqldriver.Value) bool {
+	switch v := v.(type) {
+	case int64:
+		switch d := d.(type) {
+		case *int64:
+			*d = v
+		case *int32:
+			*d = int32(v)
+			return int64(*d) == v
+		case *int16:
+			*d = int16(v)
+			return int64(*d) == v
+		case *int:
+			*d = int(v)
+		case *bool:
+			*d = v != 0
+		case *float64:
+			*d = float64(v)
+		default:
+			return false
+		}
+	case float64:
+		d, ok := d.(*float64)
+		if ok {
+			*d = v
+		}
+		return ok
+	case string:
+		switch d := d.(type) {
+		case *string:
+			*d = v
+		case *[]byte:
+			*d = []byte(v)
+		default:
+			return false
+		}
+	case []byte:
+		switch d := d.(type) {
+		case *[]byte:
+			*d = v
+		case *[16]byte:
+			return copy(d[:], v) == 16 && len(v) == 16
+		case *string:
+			*d = string(v)
+		default:
+			return false
+		}
+	case nil:
+		d, ok := d.(*[]byte)
+		if ok {
+			*d = nil
+		}
+		return ok
+	default:
+		return false
+	}
+	return true
+}
+
+// value is a single argument as the driver takes it.
+func value(a any) (sqldriver.Value, error) {
 	switch v := a.(type) {
 	case [16]byte:
-		return v[:]
+		return v[:], nil
 	case int16:
-		return int64(v)
+		return int64(v), nil
 	case int32:
-		return int64(v)
+		return int64(v), nil
 	case int:
-		return int64(v)
+		return int64(v), nil
 	case []byte:
 		if v == nil {
-			return []byte{}
+			return []byte{}, nil
 		}
 	}
-	return a
+	return sqldriver.DefaultParameterConverter.ConvertValue(a)
 }
 
 func cell(col any, i int) any {
