@@ -332,7 +332,11 @@ func (m *model) advance(j *job) {
 func (m *model) free(t *task) bool {
 	for _, p := range t.job.shape.parents(t.name) {
 		if t.job.shape.family(p, t.name) {
-			if r := t.job.row(p, t.index); r == nil || r.status != drover.Succeeded {
+			r := t.job.row(p, t.index)
+			if r == nil && t.index == -1 && len(t.job.rows(p)) == 0 {
+				continue // it has expanded into nothing; t does so once all else is there
+			}
+			if r == nil || r.status != drover.Succeeded {
 				return false
 			}
 			continue
@@ -355,12 +359,16 @@ func (m *model) ready(t *task) {
 	}
 }
 
-// expand replaces a map and those over it by their elements.
+// expand replaces a map and those over it by their elements. Into nothing each
+// expands by itself, when all that it needs is there.
 func (m *model) expand(t *task) {
 	j, s := t.job, t.job.shape
-	n := j.row(s.node(t.name).each, 0).elements
+	n := 0
+	if s.root(t.name) == t.name {
+		n = j.row(s.node(t.name).each, 0).elements
+	}
 	for _, x := range s.nodes {
-		if !x.mapped() || s.root(x.name) != t.name {
+		if !x.mapped() || s.root(x.name) != s.root(t.name) || n == 0 && x.name != t.name {
 			continue
 		}
 		old := j.row(x.name, -1)
