@@ -27,13 +27,13 @@ tasks:
     run: exec
     with: {command: [./steps/decode.sh, "${{ input.object_uri }}", "${{ input.segment_seconds }}s"]}
   extract:
-    run: exec
+    run: cut
     for_each: ${{ tasks.decode.output.segments }}
     with: {segment: "${{ item.uri }}", number: "${{ index }}", dollars: "$${{ x }}"}
   infer: {run: vendor.infer, for_each: extract, queue: gpu, class: urgent, output: {type: object}, cache: {version: "7"}, timeout: 90s, retry: {max_attempts: 2}}
   quality: {run: exec, needs: [infer], with: "${{ tasks.infer.output }}"}
   manifest:
-    run: exec
+    run: list
     cache: true
     description: Writes the list.
     needs: [quality, decode]
@@ -57,7 +57,7 @@ func TestFlowEqualsYAML(t *testing.T) {
 	decode := p.Task("decode", flow.Run("exec"), flow.With(map[string]any{
 		"command": []any{"./steps/decode.sh", flow.Input("object_uri"), flow.Input("segment_seconds").String() + "s"},
 	}))
-	extract := p.Task("extract", flow.Run("exec"), flow.ForEach(decode.Output("segments")), flow.With(struct {
+	extract := p.Task("extract", flow.Run("cut"), flow.ForEach(decode.Output("segments")), flow.With(struct {
 		Segment flow.Ref `json:"segment"`
 		Number  flow.Ref `json:"number"`
 		Dollars string   `json:"dollars"`
@@ -66,7 +66,7 @@ func TestFlowEqualsYAML(t *testing.T) {
 		flow.Timeout(90*time.Second), flow.Retry(drover.Retry{MaxAttempts: 2}),
 		flow.OutputSchema(map[string]any{"type": "object"}), flow.Cache("7"))
 	quality := p.Task("quality", flow.Run("exec"), flow.Needs(infer), flow.With(infer.Output()))
-	manifest := p.Task("manifest", flow.Run("exec"), flow.Artifact("dataset-manifest"), flow.Cache(""), flow.Describe("Writes the list."),
+	manifest := p.Task("manifest", flow.Run("list"), flow.Artifact("dataset-manifest"), flow.Cache(""), flow.Describe("Writes the list."),
 		flow.With(map[string]any{"first": infer.Output().At(0).Field("mean score")}))
 	flow.Join(manifest, quality, decode, quality)
 	got, err := p.JSON()

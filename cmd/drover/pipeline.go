@@ -12,7 +12,6 @@ import (
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/client"
 	"github.com/drover-dev/drover/internal/dag"
-	"github.com/drover-dev/drover/internal/executor"
 	"github.com/drover-dev/drover/protocol"
 )
 
@@ -188,26 +187,4 @@ func withs(p *dag.Pipeline) ([]taskWith, error) {
 	}
 	err := json.Unmarshal(p.Canonical(), &doc)
 	return doc.Tasks, err
-}
-
-// checkWiths looks at what a definition gives to tasks of the built-in kinds,
-// which the server, that knows no kinds, does not.
-func checkWiths(p *dag.Pipeline) error {
-	tasks, err := withs(p)
-	if err != nil {
-		return err
-	}
-	var wrong []drover.FieldError
-	for _, t := range tasks {
-		if t.With == nil {
-			continue // the input comes from the job or the map
-		}
-		if err := executor.CheckWith(t.Run, t.With); err != nil {
-			wrong = append(wrong, drover.FieldError{Field: "tasks." + t.Name + ".with", Message: err.Error()})
-		}
-	}
-	if len(wrong) == 0 {
-		return nil
-	}
-	return &drover.Error{Code: drover.CodeValidation, Fields: wrong}
 }

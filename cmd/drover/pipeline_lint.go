@@ -49,10 +49,8 @@ func (a *app) definition(ctx context.Context, word string) (definition, error) {
 			return d, err
 		}
 		d.name = d.p.Name
-		if d.plan, err = d.p.Compile(); err != nil {
-			return d, err
-		}
-		return d, checkWiths(d.p)
+		d.plan, err = d.p.Compile()
+		return d, err
 	}
 	name, version, err := pipelineName(word)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/builtin"
 	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/draw"
 	"github.com/drover-dev/drover/internal/executor"
@@ -159,7 +160,7 @@ func simulated(p *dag.Pipeline) (map[string]time.Duration, error) {
 	}
 	out := map[string]time.Duration{}
 	for _, t := range tasks {
-		if t.Run != executor.KindSimulate {
+		if t.Run != builtin.Simulate {
 			continue
 		}
 		if s, err := executor.ParseSimulated(t.With); err == nil { // else expressions give it

@@ -88,14 +88,14 @@ func TestLintLooksAtBuiltInKinds(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	for with, says := range map[string]string{
-		`{command: "ls -l"}`: `tasks.a.with: read the input of exec: command must be a list of the program and its arguments, such as ["./step.sh", "one"]`,
-		`{command: [ls, "${{ input.x }}"], enviroment: {}}`: `exec has no key "enviroment"; its keys are command, env,`,
-		`{command: "ls ${{ input.x }}"}`:                    `command must be a list`,
+		`{command: "ls -l"}`: `p.yaml:3:34: tasks.a.with.command: this must be a list of the program and its arguments, such as ["./step.sh", "one"]`,
+		`{command: [ls, "${{ input.x }}"], enviroment: {}}`: `p.yaml:3:58: tasks.a.with.enviroment: the input of exec has no key "enviroment"; the keys are command, env, files`,
+		`{command: "ls ${{ input.x }}"}`:                    `this must be a list`,
 		`{command: "${{ input.x }}"}`:                       ``,
 		`{command: [ls], stdin: "${{ input.x }}"}`:          ``,
 		`{command: [ls, "${{ input.x }}"]}`:                 ``,
 		`{command: [ls, ${{ input.x }}]}`:                   `put expressions in quotes, as in "${{ input.x }}"`,
-		`{}`:                                                `command is empty`,
+		`{}`:                                                `command is missing; write for example command: [./step.sh, one, two]`,
 	} {
 		if err := os.WriteFile(filepath.Join(f.path, "p.yaml"), []byte("pipeline: p\ntasks:\n  a: {run: exec, with: "+with+"}\n"), 0o600); err != nil {
 			t.Fatal(err)

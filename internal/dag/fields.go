@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
+
+	"github.com/drover-dev/drover/internal/builtin"
 )
 
 // field is a key of a mapping in a definition: the reader takes it, and the
@@ -165,7 +168,33 @@ func EditorSchema() []byte {
 			b.WriteByte(':')
 			f.write(&b, quote)
 		}
-		b.WriteString(`}}`)
+		b.WriteByte('}')
+		if g == taskKeys || g == listedKeys {
+			writeInputs(&b)
+		}
+		b.WriteByte('}')
+	}
+	for _, kind := range builtin.Kinds() {
+		b.WriteByte(',')
+		quote(kind + "_input")
+		b.WriteString(`:{"type":"object","additionalProperties":false,"properties":{`)
+		must := []string{}
+		for i, f := range builtin.Fields(kind) {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			if f.Must != "" {
+				must = append(must, `"`+f.Name+`"`)
+			}
+			quote(f.Name)
+			b.WriteByte(':')
+			form := f.Form
+			if form != "true" {
+				form = `{"anyOf":[` + form + `,` + expressionForm + `]}`
+			}
+			field{f.Name, f.Doc, form}.write(&b, quote)
+		}
+		b.WriteString(`},"required":[` + strings.Join(must, ",") + `]}`)
 	}
 	for _, f := range forms {
 		b.WriteByte(',')
@@ -180,6 +209,21 @@ func EditorSchema() []byte {
 	}
 	out.WriteByte('\n')
 	return out.Bytes()
+}
+
+// expressionForm is what a value may be in place of any other.
+const expressionForm = `{"type":"string","pattern":"\\$\\{\\{"}`
+
+// writeInputs adds what `with` must be for the kinds that are built in.
+func writeInputs(b *bytes.Buffer) {
+	b.WriteString(`,"allOf":[`)
+	for i, kind := range builtin.Kinds() {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(`{"if":{"properties":{"run":{"const":"` + kind + `"}}},"then":{"properties":{"with":{"anyOf":[` + ref(kind+"_input") + `,` + expressionForm + `]}}}}`)
+	}
+	b.WriteByte(']')
 }
 
 // write adds the schema of a field's value with its description.

@@ -109,6 +109,11 @@ func TestThePublishedSchemaRefusesMistakes(t *testing.T) {
 		`{pipeline: p, tasks: {a: {run: x, retry: {max_attempts: 0}}}}`,
 		`{pipeline: p, tasks: {a: {run: x, retry: {on: {timeout: {attempts: 1}}}}}}`,
 		`{pipeline: p, tasks: [{run: x}]}`,
+		`{pipeline: p, tasks: {a: {run: exec, with: {comand: [x]}}}}`,
+		`{pipeline: p, tasks: {a: {run: exec, with: {env: {}}}}}`,
+		`{pipeline: p, tasks: [{name: a, run: exec, with: {command: ls}}]}`,
+		`{pipeline: p, tasks: {a: {run: http, with: {url: x}}}}`,
+		`{pipeline: p, tasks: {a: {run: simulate, with: {sleep: 3}}}}`,
 		`{pipeline: p, input: {type: objekt}, tasks: {a: {run: x}}}`,
 	} {
 		if _, err := Parse("", []byte(src)); err == nil {

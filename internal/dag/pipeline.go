@@ -89,6 +89,7 @@ func Parse(file string, src []byte) (*Pipeline, error) {
 		return nil, err
 	}
 	p.compile(ps)
+	p.inputs(ps)
 	if err := ps.err(file); err != nil {
 		return nil, err
 	}

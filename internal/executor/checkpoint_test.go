@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/builtin"
 )
 
 func TestTheCheckpointFileIsKeptForTheNextAttempt(t *testing.T) {
@@ -60,9 +61,9 @@ func TestAnAnswerCanKeepACheckpointForTheNextRequest(t *testing.T) {
 	t.Parallel()
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = append(got, r.Header.Get(headerCheckpoint))
+		got = append(got, r.Header.Get(builtin.HeaderCheckpoint))
 		time.Sleep(500 * time.Millisecond)
-		w.Header().Set(headerCheckpoint, `{"page": 3}`)
+		w.Header().Set(builtin.HeaderCheckpoint, `{"page": 3}`)
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer server.Close()
@@ -78,6 +79,6 @@ func TestAnAnswerCanKeepACheckpointForTheNextRequest(t *testing.T) {
 		t.Errorf("requests had %q", got)
 	}
 	p = newPeer()
-	o = p.do(t, newRequester(Options{AllowPrivate: true, MaxOutput: 1 << 20}).run, drover.Lease{Input: inputOf(t, in{"url": server.URL, "headers": in{headerCheckpoint: "x"}}), Timeout: drover.Duration(10 * time.Second)})
-	wantFailure(t, o, drover.ClassPermanent, "bad_input", headerCheckpoint)
+	o = p.do(t, newRequester(Options{AllowPrivate: true, MaxOutput: 1 << 20}).run, drover.Lease{Input: inputOf(t, in{"url": server.URL, "headers": in{builtin.HeaderCheckpoint: "x"}}), Timeout: drover.Duration(10 * time.Second)})
+	wantFailure(t, o, drover.ClassPermanent, "bad_input", builtin.HeaderCheckpoint)
 }

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/drover-dev/drover/internal/builtin"
 	"github.com/drover-dev/drover/worker"
 )
 
@@ -29,7 +29,7 @@ import (
 type execInput struct {
 	// Command is the program and its arguments. They reach it as they are: no
 	// shell reads them.
-	Command words           `json:"command"`
+	Command []text          `json:"command"`
 	Env     map[string]text `json:"env"`
 	// Files are fetched into the folder the program starts in: name to URI.
 	Files map[string]string `json:"files"`
@@ -41,54 +41,7 @@ type execInput struct {
 	} `json:"exit_codes"`
 }
 
-// words are a command. A text is refused with what to write, as no shell is there
-// to split it.
-type words []text
-
-// UnmarshalJSON reads a list of texts.
-func (w *words) UnmarshalJSON(b []byte) error {
-	if b[0] != '[' {
-		return errors.New(`command must be a list of the program and its arguments, such as ["./step.sh", "one"], as no shell reads it; for one write ["sh", "-c", "…"]`)
-	}
-	return json.Unmarshal(b, (*[]text)(w))
-}
-
 const maxArtifacts = 10_000 // of one attempt
-
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
-func (in *execInput) check() error {
-	if len(in.Command) == 0 || in.Command[0] == "" {
-		return bad("exec: command is empty; write for example command: [./step.sh, one, two]")
-	}
-	for _, name := range slices.Sorted(maps.Keys(in.Env)) {
-		if !envName.MatchString(name) {
-			return bad("exec: env: %q is not the name of a variable", name)
-		}
-		if strings.HasPrefix(name, "DROVER_") {
-			return bad("exec: env: %s is set by Drover", name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(in.Files)) {
-		if !fs.ValidPath(name) || !filepath.IsLocal(filepath.FromSlash(name)) || name == "." {
-			return bad("exec: files: %q does not name a file inside the task's folder", name)
-		}
-		if !strings.HasPrefix(in.Files[name], "artifact://") {
-			return bad("exec: files: %s: %q is not a URI of the form artifact://art_01J…", name, in.Files[name])
-		}
-	}
-	for _, code := range in.ExitCodes.Permanent {
-		if slices.Contains(in.ExitCodes.Retryable, code) {
-			return bad("exec: exit_codes: %d is both permanent and retryable", code)
-		}
-	}
-	for _, code := range slices.Concat(in.ExitCodes.Permanent, in.ExitCodes.Retryable) {
-		if code < 1 || code > 255 {
-			return bad("exec: exit_codes: %d is not from 1 to 255", code)
-		}
-	}
-	return nil
-}
 
 // permanent reports whether an exit status means that trying again cannot help:
 // sysexits' EX_USAGE, EX_DATAERR and EX_CONFIG, and the shell's "not
@@ -139,11 +92,13 @@ func makeFolders(parent string, input []byte) (f folders, err error) {
 // run is the handler.
 func (p *program) run(ctx context.Context, t *worker.Task) (any, error) {
 	var in execInput
-	if err := decode(KindExec, t.Input, &in); err != nil {
+	if err := decode(builtin.Exec, t.Input, &in); err != nil {
 		return nil, err
 	}
-	if err := in.check(); err != nil {
-		return nil, err
+	for _, name := range slices.Sorted(maps.Keys(in.Files)) {
+		if !filepath.IsLocal(filepath.FromSlash(name)) { // as this system sees it
+			return nil, bad("exec: files: %q does not name a file inside the task's folder", name)
+		}
 	}
 	input := []byte(t.Input)
 	if len(input) == 0 {

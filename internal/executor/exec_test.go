@@ -253,20 +253,20 @@ func TestBadInputsAreToldClearly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for input, text := range map[string]string{
-		``:                                    "command is empty",
+		``:                                    "command is missing",
 		`{"command":[]}`:                      "command is empty",
 		`{"command":[""]}`:                    "command is empty",
-		`{"command":"ls -l"}`:                 `command must be a list of the program and its arguments, such as ["./step.sh", "one"]`,
-		`{"command":["ls"],"exit_codes":[3]}`: "exit_codes: there must be an object where list is",
-		`{"command":["ls"],"stdin":null,"files":{"a":1}}`: "files: there must be a text where number is",
-		`{"comand":["ls"]}`:                                                 `unknown field "comand"`,
-		`{"command":["ls",null]}`:                                           "null stands where a text should be",
+		`{"command":"ls -l"}`:                 `command: this must be a list of the program and its arguments, such as ["./step.sh", "one"]`,
+		`{"command":["ls"],"exit_codes":[3]}`: "exec: exit_codes: exit_codes is a mapping with the keys permanent, retryable; this is a list",
+		`{"command":["ls"],"stdin":null,"files":{"a":1}}`: "exec: files.a: this must be text and is a number",
+		`{"comand":["ls"]}`:                                                 `exec: comand: the input of exec has no key "comand"; the keys are command, env,`,
+		`{"command":["ls",null]}`:                                           "exec: command[1]: there must be a text here, and it is empty",
 		`{"command":["ls","a\u0000b"]}`:                                     "NUL",
 		`{"command":["ls"],"env":{"A B":"x"}}`:                              `"A B" is not the name of a variable`,
 		`{"command":["ls"],"env":{"A=B":"x"}}`:                              "is not the name of a variable",
 		`{"command":["ls"],"env":{"DROVER_TASK_ID":"x"}}`:                   "is set by Drover",
 		`{"command":["ls"],"exit_codes":{"permanent":[1],"retryable":[1]}}`: "both permanent and retryable",
-		`{"command":["ls"],"exit_codes":{"permanent":[0]}}`:                 "not from 1 to 255",
+		`{"command":["ls"],"exit_codes":{"permanent":[0]}}`:                 "exec: exit_codes.permanent[0]: 0 is not a whole number from 1 to 255",
 		`{"command":["ls"]} x`:                                              "something follows",
 	} {
 		wantFailure(t, b.run(json.RawMessage(input)), drover.ClassPermanent, "bad_input", text)

@@ -9,22 +9,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/drover-dev/drover/internal/builtin"
 	"github.com/drover-dev/drover/worker"
-)
-
-// The kinds of task.
-const (
-	KindExec = "exec"
-	KindHTTP = "http"
 )
 
 // Options bound what tasks may do here. The zero value works.
@@ -93,7 +84,7 @@ func RegisterExec(w *worker.Worker, o Options) error {
 		return err
 	}
 	sweep(o.Temp)
-	w.HandleFunc(KindExec, newProgram(o).run)
+	w.HandleFunc(builtin.Exec, newProgram(o).run)
 	return nil
 }
 
@@ -103,7 +94,7 @@ func RegisterHTTP(w *worker.Worker, o Options) error {
 	if err != nil {
 		return err
 	}
-	w.HandleFunc(KindHTTP, newRequester(o).run)
+	w.HandleFunc(builtin.HTTP, newRequester(o).run)
 	return nil
 }
 
@@ -112,89 +103,20 @@ func bad(format string, args ...any) error {
 	return worker.Permanent(worker.TypedError("bad_input", fmt.Errorf(format, args...)))
 }
 
-// decode reads a task's input strictly: a member nobody knows is a mistake.
+// decode reads a task's input, which must be as its kind takes it.
 func decode(kind string, in json.RawMessage, v any) error {
+	tree, err := builtin.Read(in)
+	if err != nil {
+		return bad("read the input of %s: %s", kind, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if wrong := builtin.Check(kind, tree); len(wrong) > 0 {
+		return bad("%s: %s", kind, wrong[0])
+	}
 	if len(bytes.TrimSpace(in)) == 0 {
-		in = json.RawMessage("{}")
-	}
-	d := json.NewDecoder(bytes.NewReader(in))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return bad("read the input of %s: %s", kind, inWords(err))
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return bad("read the input of %s: something follows the value", kind)
-	}
-	return nil
-}
-
-// inWords says what JSON does not fit, and what would, without the words of Go.
-func inWords(err error) string {
-	var e *json.UnmarshalTypeError
-	if !errors.As(err, &e) {
-		return strings.TrimPrefix(err.Error(), "json: ")
-	}
-	want := "a text"
-	switch e.Type.Kind() {
-	case reflect.Map, reflect.Struct:
-		want = "an object"
-	case reflect.Slice:
-		want = "a list"
-	case reflect.Int:
-		want = "a whole number"
-	}
-	field := e.Field
-	if field == "" {
-		field = "it"
-	}
-	is := map[string]string{"array": "list", "string": "text", "bool": "true or false"}
-	return fmt.Sprintf("%s: there must be %s where %s is", field, want, cmp.Or(is[e.Value], e.Value))
-}
-
-// CheckWith says what is wrong with the "with" of a pipeline's task of a built-in
-// kind, as far as that can be told before its expressions have values. Of other
-// kinds nothing is known.
-func CheckWith(kind string, with json.RawMessage) error {
-	var members []string
-	switch kind {
-	case KindExec:
-		members = []string{"command", "env", "files", "stdin", "exit_codes"}
-	case KindHTTP:
-		members = []string{"method", "url", "headers", "body", "timeout", "expect"}
-	case KindSimulate:
-		members = []string{"compute", "sleep"}
-	default:
 		return nil
 	}
-	const opens = "${{"
-	if !bytes.Contains(with, []byte(opens)) {
-		if kind == KindSimulate {
-			_, err := ParseSimulated(with)
-			return err
-		}
-		if kind == KindHTTP {
-			return decode(kind, with, &httpInput{})
-		}
-		var in execInput
-		if err := decode(kind, with, &in); err != nil {
-			return err
-		}
-		return in.check()
-	}
-	var given map[string]json.RawMessage
-	if json.Unmarshal(with, &given) != nil {
-		return nil // an expression gives all of it
-	}
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if !slices.Contains(members, name) {
-			return bad("%s has no key %q; its keys are %s", kind, name, strings.Join(members, ", "))
-		}
-		if bytes.Contains(given[name], []byte(opens)) && (name != "command" || bytes.HasPrefix(given[name], []byte(`"`+opens))) {
-			delete(given, name)
-		}
-	}
-	if command, ok := given["command"]; ok && kind == KindExec {
-		return decode(kind, json.RawMessage(`{"command":`+string(command)+`}`), &execInput{})
+	if err := json.Unmarshal(in, v); err != nil {
+		return bad("read the input of %s: %w", kind, err)
 	}
 	return nil
 }
@@ -203,26 +125,15 @@ func CheckWith(kind string, with json.RawMessage) error {
 // itself, anything else its JSON, so that 2 and "2" mean the same.
 type text string
 
-// UnmarshalJSON reads any JSON but null.
+// UnmarshalJSON reads any JSON.
 func (t *text) UnmarshalJSON(b []byte) error {
-	var s string
-	switch {
-	case string(b) == "null":
-		return errors.New("null stands where a text should be")
-	case b[0] == '"':
-		if err := json.Unmarshal(b, &s); err != nil {
-			return err
-		}
-	default:
-		var c bytes.Buffer
-		if err := json.Compact(&c, b); err != nil {
-			return err
-		}
-		s = c.String()
+	if b[0] == '"' {
+		return json.Unmarshal(b, (*string)(t))
 	}
-	if strings.IndexByte(s, 0) >= 0 {
-		return errors.New("a text has a NUL in it")
+	var c bytes.Buffer
+	if err := json.Compact(&c, b); err != nil {
+		return err
 	}
-	*t = text(s)
+	*t = text(c.String())
 	return nil
 }

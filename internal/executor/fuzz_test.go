@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/drover-dev/drover/internal/builtin"
 )
 
 // FuzzResult reads anything that a program may leave in $DROVER_OUTPUT: JSON in
@@ -37,11 +39,7 @@ func FuzzExecInput(f *testing.F) {
 	f.Add([]byte(`{"command":[""],"files":{"/etc/passwd":"artifact://x"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var in execInput
-		err := decode(KindExec, b, &in)
-		if err == nil {
-			err = in.check()
-		}
-		if err != nil {
+		if err := decode(builtin.Exec, b, &in); err != nil {
 			if err.Error() == "" {
 				t.Error("a complaint without words")
 			}

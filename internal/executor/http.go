@@ -22,6 +22,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/builtin"
 	"github.com/drover-dev/drover/worker"
 )
 
@@ -51,15 +52,8 @@ type httpOutput struct {
 
 const maxRedirects = 3
 
-// Headers that belong to the connection, not to the task.
-var ownHeaders = []string{headerCheckpoint, "Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
-
-// headerCheckpoint carries a checkpoint: in an answer what the next attempt's
-// request shall have, in a request what the attempt before was answered.
-const (
-	headerCheckpoint = "Drover-Checkpoint"
-	maxHeader        = 4 << 10 // bytes of it
-)
+// maxHeader bounds the checkpoint in a header, in bytes.
+const maxHeader = 4 << 10
 
 // requester runs http tasks.
 type requester struct {
@@ -82,7 +76,7 @@ func newRequester(o Options) *requester {
 			if len(via) > maxRedirects {
 				return fmt.Errorf("more than %d redirects", maxRedirects)
 			}
-			if err := checkURL(next.URL); err != nil {
+			if err := builtin.CheckURL(next.URL); err != nil {
 				return fmt.Errorf("redirect: %w", err)
 			}
 			first := via[0].URL
@@ -146,32 +140,11 @@ func special(a netip.Addr) bool {
 	return !a.IsValid() || slices.ContainsFunc(specials, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-func checkURL(u *url.URL) error {
-	switch {
-	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("%q is not an http or https address", place(u))
-	case u.Hostname() == "":
-		return fmt.Errorf("%q has no host", place(u))
-	case u.User != nil:
-		return fmt.Errorf("%q has a user in it; use headers", place(u))
-	}
-	return nil
-}
-
-// place is an address without what may be secret in it.
-func place(u *url.URL) string {
-	bare := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, Opaque: u.Opaque}
-	return bare.String()
-}
-
 // request makes the request a task asks for.
 func (in *httpInput) request(ctx context.Context, t *worker.Task) (*http.Request, error) {
 	u, err := url.Parse(in.URL)
-	if err != nil || in.URL == "" {
-		return nil, bad("http: url is not an address")
-	}
-	if err := checkURL(u); err != nil {
-		return nil, bad("http: url: %w", err)
+	if err != nil {
+		return nil, bad("http: url: this is not an address")
 	}
 	hasBody := len(in.Body) > 0 && string(in.Body) != "null"
 	method := strings.ToUpper(in.Method)
@@ -180,8 +153,6 @@ func (in *httpInput) request(ctx context.Context, t *worker.Task) (*http.Request
 		method = http.MethodPost
 	case method == "":
 		method = http.MethodGet
-	case method == http.MethodConnect || method == http.MethodTrace:
-		return nil, bad("http: method %s is not for tasks", method)
 	}
 	var body io.Reader
 	media := ""
@@ -205,37 +176,22 @@ func (in *httpInput) request(ctx context.Context, t *worker.Task) (*http.Request
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Headers)) {
-		value := string(in.Headers[name])
-		if !token(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-			return nil, bad("http: headers: %q or its value has a character that no header has", name)
-		}
-		canonical := http.CanonicalHeaderKey(name)
-		if slices.Contains(ownHeaders, canonical) {
-			return nil, bad("http: headers: %s is set by Drover", canonical)
-		}
-		if canonical == "Host" {
-			req.Host = value
+		if strings.EqualFold(name, "Host") {
+			req.Host = string(in.Headers[name])
 			continue
 		}
-		req.Header.Set(canonical, value)
+		req.Header.Set(name, string(in.Headers[name]))
 	}
 	if c := string(t.Checkpoint); c != "" && len(c) <= maxHeader && !strings.ContainsFunc(c, func(r rune) bool { return r < ' ' || r > '~' }) {
-		req.Header.Set(headerCheckpoint, c)
+		req.Header.Set(builtin.HeaderCheckpoint, c)
 	}
 	return req, nil
-}
-
-// token reports whether s can be the name of a header (RFC 9110).
-func token(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
-	})
 }
 
 // run is the handler.
 func (r *requester) run(ctx context.Context, t *worker.Task) (any, error) {
 	var in httpInput
-	if err := decode(KindHTTP, t.Input, &in); err != nil {
+	if err := decode(builtin.HTTP, t.Input, &in); err != nil {
 		return nil, err
 	}
 	if in.Timeout == 0 {
@@ -247,8 +203,8 @@ func (r *requester) run(ctx context.Context, t *worker.Task) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	what := req.Method + " " + place(req.URL)
-	t.Log().Debug("request", "method", req.Method, "url", place(req.URL))
+	what := req.Method + " " + builtin.Place(req.URL)
+	t.Log().Debug("request", "method", req.Method, "url", builtin.Place(req.URL))
 	client := r.client
 	if slices.ContainsFunc(in.Expect, func(code int) bool { return code/100 == 3 }) { // the redirect itself is wanted
 		c := *r.client
@@ -261,7 +217,7 @@ func (r *requester) run(ctx context.Context, t *worker.Task) (any, error) {
 		return nil, r.failed(ctx, what, in.Timeout, err)
 	}
 	defer res.Body.Close()
-	if c := res.Header.Get(headerCheckpoint); len(c) > 0 && len(c) <= maxHeader && json.Valid([]byte(c)) {
+	if c := res.Header.Get(builtin.HeaderCheckpoint); len(c) > 0 && len(c) <= maxHeader && json.Valid([]byte(c)) {
 		if err := t.Heartbeat(json.RawMessage(c)); err != nil {
 			t.Log().Warn("the checkpoint is not kept", "err", err)
 		}

@@ -183,13 +183,13 @@ func TestRequestsAreBoundedInTime(t *testing.T) {
 func TestBadRequestsAreToldClearly(t *testing.T) {
 	t.Parallel()
 	for input, text := range map[string]string{
-		`{}`:                                                   "url is not an address",
+		`{}`:                                                   "url is missing",
 		`{"url":"gopher://a/"}`:                                "not an http or https address",
 		`{"url":"file:///etc/passwd"}`:                         "not an http or https address",
 		`{"url":"http:///x"}`:                                  "has no host",
 		`{"url":"http://u:hunter2@a/"}`:                        "has a user in it",
-		`{"url":"http://a/%zz"}`:                               "url is not an address",
-		`{"url":"http://a/","verb":"x"}`:                       `unknown field "verb"`,
+		`{"url":"http://a/%zz"}`:                               "url: this is not an address",
+		`{"url":"http://a/","verb":"x"}`:                       `has no key "verb"; the keys are method, url,`,
 		`{"url":"http://a/","method":"G ET"}`:                  "is not a method",
 		`{"url":"http://a/","method":"CONNECT"}`:               "not for tasks",
 		`{"url":"http://a/","headers":{"a b":"c"}}`:            "has a character",

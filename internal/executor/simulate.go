@@ -6,15 +6,13 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/builtin"
 	"github.com/drover-dev/drover/worker"
 )
 
-// KindSimulate is a task that takes time and does nothing else: for tests, for
-// planning, for workflows that were recorded elsewhere.
-const KindSimulate = "simulate"
-
 // Simulated is what a simulate task does: first it computes on one processor,
-// then it sleeps.
+// then it sleeps. It takes time and does nothing else: for tests, for planning,
+// for workflows that were recorded elsewhere.
 type Simulated struct {
 	Compute drover.Duration `json:"compute"`
 	Sleep   drover.Duration `json:"sleep"`
@@ -25,12 +23,12 @@ func (s Simulated) Time() time.Duration { return s.Compute.Std() + s.Sleep.Std()
 
 // ParseSimulated reads the input of a simulate task.
 func ParseSimulated(in json.RawMessage) (s Simulated, err error) {
-	err = decode(KindSimulate, in, &s)
+	err = decode(builtin.Simulate, in, &s)
 	return s, err
 }
 
 // RegisterSimulate has w run tasks that only take time.
-func RegisterSimulate(w *worker.Worker) { w.HandleFunc(KindSimulate, simulate) }
+func RegisterSimulate(w *worker.Worker) { w.HandleFunc(builtin.Simulate, simulate) }
 
 func simulate(ctx context.Context, t *worker.Task) (any, error) {
 	s, err := ParseSimulated(t.Input)
