@@ -117,26 +117,41 @@ func TestPollingAloneSuffices(t *testing.T) {
 	})
 }
 
-// TestOneSignWakesAsManyAsThereIsWorkFor submits to a crowd that waits.
+// TestOneSignWakesAsManyAsThereIsWorkFor submits to a crowd that waits. Those for
+// whom there is nothing go on waiting.
 func TestOneSignWakesAsManyAsThereIsWorkFor(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		g, c := running(t, db)
-		got := acquired(t, g, c, 20, 2*time.Second)
+		const crowd, work = 20, 12
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		back := make(chan int, crowd) // the leases of each that has come back
+		for range crowd {
+			id := session(t, g, c, "q")
+			go func() {
+				leases, _ := g.Acquire(ctx, c, drover.Acquire{Session: id, Max: 1, Number: 1, Wait: drover.Duration(25 * time.Second)})
+				back <- len(leases)
+			}()
+		}
 		time.Sleep(50 * time.Millisecond) // all wait, most likely; the test holds if they do not
-		start := time.Now()
-		jobs := make([]drover.NewJob, 12)
+		jobs := make([]drover.NewJob, work)
 		for i := range jobs {
 			jobs[i] = drover.NewJob{Kind: "k", Queue: "q"}
 		}
 		if _, err := g.SubmitMany(t.Context(), c, jobs); err != nil {
 			t.Fatal(err)
 		}
-		if n := got(); n != 12 {
-			t.Errorf("%d leases, want 12", n)
+		for range work {
+			if n := <-back; n != 1 {
+				t.Errorf("one came back with %d leases before its time", n)
+			}
 		}
-		if d := time.Since(start); d < 1500*time.Millisecond {
-			t.Errorf("those without work came back after %s, before their time", d)
+		cancel()
+		for range crowd - work {
+			if n := <-back; n != 0 {
+				t.Error("there were more leases than jobs")
+			}
 		}
 	})
 }
