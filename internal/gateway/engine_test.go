@@ -386,3 +386,40 @@ func TestStoppingServerTellsTheOthersWhatItDidLast(t *testing.T) {
 		wait("last", func() {})
 	})
 }
+
+// TestWhoWaitsForAJobIsToldThatItIsGone: it ended and was deleted between two looks,
+// on another server, of which no sign came.
+func TestWhoWaitsForAJobIsToldThatItIsGone(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		g, c := running(t, db, func(g *Gateway) { g.pollEvery = 300 * time.Millisecond })
+		other := engine.New(db, engine.Options{})
+		out, err := other.Submit(t.Context(), c, []drover.NewJob{{Kind: "k"}})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		told := make(chan error, 1)
+		start := time.Now()
+		go func() {
+			_, err := g.WaitJob(ctx, c, out[0].JobID)
+			told <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		if _, err := other.Cancel(t.Context(), c, out[0].JobID, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.DeleteJob(t.Context(), c, out[0].JobID); err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n > 0; {
+			if n, err = other.PurgeOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-told; !errors.Is(err, drover.ErrNotFound) || time.Since(start) > 10*time.Second {
+			t.Errorf("told %v after %s", err, time.Since(start))
+		}
+	})
+}

@@ -102,15 +102,16 @@ func scanJob(r driver.Row) (j JobRow, err error) {
 	return j, err
 }
 
-var jobEnded = driver.New("has a job ended", "", "SELECT f.run FROM job_final f WHERE f.job_id = $1 AND NOT EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = $1) LIMIT 1")
+var jobEnded = driver.New("has a job ended", "", "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = $1) AND "+
+	"(EXISTS (SELECT 1 FROM job_final f WHERE f.job_id = $1) OR NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = $1))")
 
-// JobEnded reads whether the last run of a job has ended.
+// JobEnded reads whether the last run of a job has ended, or the job is gone.
 func JobEnded(id drover.JobID, ended *bool) Stmt {
 	*ended = false
 	return Stmt{Text: jobEnded, Args: []any{[16]byte(id)}, Scan: func(r driver.Row) error {
-		var run int32
+		var yes int32
 		*ended = true
-		return r.Scan(&run)
+		return r.Scan(&yes)
 	}}
 }
 
