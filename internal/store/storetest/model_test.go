@@ -624,8 +624,9 @@ func (m *model) ended(o outcome) drover.Status {
 	return t.status
 }
 
+// giveBack stands a task in line again, at the place it had.
 func (m *model) giveBack(t *task) {
-	t.status, t.due, t.held = drover.Ready, m.now, t.job.paused
+	t.status, t.held = drover.Ready, t.job.paused
 	t.attempt--
 	t.version++
 }
