@@ -20,7 +20,7 @@ const (
 // goes only once moreThan outcomes have gathered: few of them cost the server as
 // much as many.
 const (
-	senders  = 3
+	senders  = 2
 	moreThan = 100
 )
 

@@ -29,7 +29,7 @@ const (
 	// submitters is how many batches of submits run at once, each of another caller;
 	// settlers, how many batches of settles.
 	submitters = 4
-	settlers   = 3
+	settlers   = 2
 	// writeLimit bounds a batch or an acquire, readLimit a look at a job.
 	writeLimit = 30 * time.Second
 	readLimit  = 10 * time.Second
