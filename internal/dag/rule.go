@@ -208,6 +208,19 @@ func (r Rule) Verdict(t Tally) Verdict {
 	return rules[r.kind].verdict(t, r.n)
 }
 
+// Hopeless reports whether a row of this rule cannot run, however the rows end that
+// are still open.
+func (r Rule) Hopeless(t Tally) bool {
+	for _, rest := range []Outcome{Succeeded, Failed, Skipped} {
+		end := t
+		end.count(rest, t.Unmet)
+		if v := r.Verdict(end); v != Skip && v != Block {
+			return false
+		}
+	}
+	return true
+}
+
 // String writes the rule as a definition does.
 func (r Rule) String() string {
 	if r.kind == quorum {

@@ -322,3 +322,40 @@ func TestRulesMustFit(t *testing.T) {
 		}
 	}
 }
+
+// TestHopelessIsWhatNoEndOfTheRestMends: against every way in which the open
+// rows may end.
+func TestHopelessIsWhatNoEndOfTheRestMends(t *testing.T) {
+	t.Parallel()
+	seen := map[bool]int{}
+	for kind := range rules {
+		r := Rule{kind: ruleKind(kind), n: 2}
+		for ok := range int32(3) {
+			for bad := range int32(3) {
+				for skipped := range int32(3) {
+					for unmet := range int32(4) {
+						at := Tally{Unmet: unmet, Succeeded: ok, Failed: bad, Skipped: skipped}
+						hope := false
+						for a := range unmet + 1 {
+							for b := range unmet - a + 1 {
+								end := at
+								end.count(Succeeded, a)
+								end.count(Failed, b)
+								end.count(Skipped, unmet-a-b)
+								v := r.Verdict(end)
+								hope = hope || v != Skip && v != Block
+							}
+						}
+						if got := r.Hopeless(at); got == hope {
+							t.Errorf("%s of %+v: hopeless %v, and it may run: %v", r, at, got, hope)
+						}
+						seen[hope]++
+					}
+				}
+			}
+		}
+	}
+	if seen[true] == 0 || seen[false] == 0 {
+		t.Errorf("cases: %v", seen)
+	}
+}

@@ -671,8 +671,7 @@ func (b *returning) recount(plan *compiled, tasks map[drover.TaskID]lifecycle.Ta
 				return drover.Errorf(drover.CodeInvalidTransition, "task %q is running in the place of task %q; replay when it has ended", plan.Nodes[p.Node].Name, plan.Nodes[t.Node].Name)
 			}
 		}
-		v := plan.Nodes[t.Node].When.Verdict(b.tallies[keyOf(&t)])
-		if v != dag.Skip && v != dag.Block {
+		if !plan.Nodes[t.Node].When.Hopeless(b.tallies[keyOf(&t)]) {
 			continue
 		}
 		for _, id := range inOrder(tasks) {

@@ -792,9 +792,6 @@ func (m *model) replay(t *task) bool {
 		return slices.Contains(s.parents(c.name), p.name) && (!s.family(c.name, p.name) || c.index == p.index)
 	}
 	for _, c := range j.tasks {
-		if t.status == drover.Succeeded && c.status == drover.Pending && waits(c, t) {
-			return false // it has counted the success
-		}
 		for _, p := range j.tasks {
 			if back[c] && waits(c, p) && p.status.Final() && p.status != drover.Succeeded && !back[p] {
 				return false // it would wait for ever
