@@ -70,6 +70,7 @@ func TestArtifactsBecomeVisibleWithTheirOutcome(t *testing.T) {
 		o := done(l, `1`)
 		o.Artifacts = []drover.ArtifactID{draft.ID, a.ID, b.ID}
 		w.settle(o)
+		a.Owner = s.c.Actor // who submitted its job
 		if got := must[drover.Artifact](t)(s.Artifact(ctx, s.c, a.ID)); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", a) {
 			t.Errorf("published: %+v\nstaged:    %+v", got, a)
 		}

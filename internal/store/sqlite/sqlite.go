@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -365,6 +366,8 @@ func assign(d any, v sqldriver.Value) bool {
 			*d = v != 0
 		case *float64:
 			*d = float64(v)
+		case *string:
+			*d = strconv.FormatInt(v, 10)
 		default:
 			return false
 		}
