@@ -235,15 +235,14 @@ func (e *Engine) ExpireOnce(ctx context.Context) (int, error) {
 			if n = len(jobs); n == 0 {
 				return nil
 			}
-			heads := map[drover.JobID]store.JobHead{}
-			if err := tx.Pipe(ctx, store.ReadJobHeads(jobs, heads)); err != nil {
+			var rows []store.JobRow
+			if err := tx.Pipe(ctx, store.ReadJobs(jobs, &rows)); err != nil {
 				return err
 			}
-			h, ok := heads[jobs[0]]
-			if !ok {
-				return nil // it has ended and has been deleted
+			if len(rows) == 0 || rows[0].ExpiresAt == 0 || rows[0].ExpiresAt > x.now {
+				return nil // it has been deleted, and its id may be another job's by now
 			}
-			j, _, err := e.ownRow(ctx, tx, x, jobs[0], h.Tenant)
+			j, _, err := e.ownRow(ctx, tx, x, jobs[0], rows[0].Tenant)
 			if err != nil || j == nil || j.Cancelling != 0 && j.Cancelling != store.CauseFinish {
 				return err
 			}

@@ -371,3 +371,45 @@ func TestAReplayAndAPurgeAtOnce(t *testing.T) {
 		w.audit()
 	})
 }
+
+// TestAnIDThatIsUsedAgainHasAnExpiryOfItsOwn: the timer of the job that had the id
+// before is there until it is due.
+func TestAnIDThatIsUsedAgainHasAnExpiryOfItsOwn(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		id := drover.JobID(w.db.NewID())
+		soon := w.Now().Add(10 * time.Minute)
+		submit := func(expires time.Time) {
+			t.Helper()
+			out, err := w.Submit(ctx, w.c, []drover.NewJob{{ID: id, Kind: "k", ExpiresAt: expires}})
+			if err != nil || out[0].Err != nil || out[0].Replayed {
+				t.Fatalf("%+v, %v", out, err)
+			}
+		}
+		leave := func() {
+			t.Helper()
+			w.work(func(l drover.Lease) drover.Outcome { return ok(l, `1`) })
+			if err := w.DeleteJob(ctx, w.c, id); err != nil {
+				t.Fatal(err)
+			}
+			for w.step("purge", w.PurgeOnce) > 0 {
+			}
+		}
+		submit(soon)
+		leave()
+		submit(soon) // the same moment
+		leave()
+		submit(soon.Add(time.Hour))
+		w.clock.add += 11 * time.Minute
+		w.step("expire", w.ExpireOnce)
+		if job, err := w.Job(ctx, w.c, id); err != nil || job.Status.Final() || job.Cancelling {
+			t.Fatalf("at the time of the job before: %v, cancelling %v, %v", job.Status, job.Cancelling, err)
+		}
+		w.clock.add += time.Hour
+		w.step("expire", w.ExpireOnce)
+		w.step("sweep", w.SweepOnce)
+		if job, err := w.Job(ctx, w.c, id); err != nil || job.Status != drover.Failed {
+			t.Fatalf("at its own time: %v, %v", job.Status, err)
+		}
+	})
+}

@@ -131,8 +131,9 @@ var (
 	insertFinalHow = driver.Insert("insert task_final that tells how", "task_final", "task_id uuid, generation int, job_id uuid, tenant int, status smallint, attempt int, losses int, lease_version int, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, finished_at bigint, waits bytea, output bytea, error bytea, how smallint")
 	insertAttempts = driver.Insert("insert attempts", "attempts", "task_id uuid, lease_version int, generation int, n int, job_id uuid, session_id bigint, ready_at bigint, queued_at bigint, claimed_at bigint, ended_at bigint, outcome text, status smallint, error bytea")
 	insertEvents   = driver.Insert("insert events", "events", "job_id uuid, seq bigint, type text, at bigint, task_id uuid, data bytea")
-	insertTimers   = driver.Insert("insert job timers", "job_timers", "at bigint, job_id uuid")
-	insertInputs   = driver.Insert("insert task_inputs", "task_inputs", "task_id uuid, generation int, input bytea")
+	// A deleted job's timer stays until it is due; the id may be used again before.
+	insertTimers = driver.New("insert job timers", "at bigint, job_id uuid", "INSERT INTO job_timers (at, job_id) SELECT {at}, {job_id} {from} WHERE true ON CONFLICT DO NOTHING")
+	insertInputs = driver.Insert("insert task_inputs", "task_inputs", "task_id uuid, generation int, input bytea")
 )
 
 // InsertJobs stores new jobs.
