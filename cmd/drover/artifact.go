@@ -146,12 +146,10 @@ first, with what they made; from job to job where a result was used again (reuse
 
 func (a *app) printLineage(l drover.Lineage) error {
 	p := a.printer()
-	switch p.format {
-	case "json", "yaml":
-		return p.document(l)
-	case "jsonl":
-		return p.line(l)
-	case "name":
+	if done, err := p.whole(l); done {
+		return err
+	}
+	if p.format == "name" {
 		for _, list := range [][]drover.LineageStep{l.Up, l.Down} {
 			for _, s := range list {
 				if err := printList(p, artifactColumns, s.Artifacts); err != nil {

@@ -109,6 +109,18 @@ func printOne[T any](p *printer, c columns[T], item T) error {
 	return p.facts(c.detail(p, item))
 }
 
+// whole writes a thing that has no columns in the formats that programs read, and
+// reports whether it did: how people get to see it is the caller's.
+func (p *printer) whole(v any) (done bool, err error) {
+	switch p.format {
+	case "json", "yaml":
+		return true, p.document(v)
+	case "jsonl":
+		return true, p.line(v)
+	}
+	return false, nil
+}
+
 func printTable[T any](p *printer, c columns[T], items []T) error {
 	var shown []column[T]
 	for _, col := range c.list {

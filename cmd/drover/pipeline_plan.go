@@ -194,12 +194,10 @@ func outlookOf(d definition, f dag.Forecast, jobs int) outlook {
 
 func (a *app) printOutlook(o outlook) error {
 	p := a.printer()
-	switch p.format {
-	case "json", "yaml":
-		return p.document(o)
-	case "jsonl":
-		return p.line(o)
-	case "name":
+	if done, err := p.whole(o); done {
+		return err
+	}
+	if p.format == "name" {
 		return printList(p, outlookColumns, o.Nodes)
 	}
 	from := map[string]int{}
@@ -364,12 +362,10 @@ started with, whatever is registered later.`,
 
 func (a *app) printDiff(d dag.Difference) error {
 	p := a.printer()
-	switch p.format {
-	case "json", "yaml":
-		return p.document(d)
-	case "jsonl":
-		return p.line(d)
-	case "name":
+	if done, err := p.whole(d); done {
+		return err
+	}
+	if p.format == "name" {
 		for _, list := range [][]string{d.Added, d.Removed} {
 			for _, n := range list {
 				if _, err := fmt.Fprintln(p.w, n); err != nil {

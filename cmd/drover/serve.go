@@ -50,7 +50,7 @@ type front struct {
 }
 
 // spareCollector has Go collect garbage a quarter as often as it would: a server's
-// heap is small, and collecting took a sixth of its time. $GOGC says otherwise.
+// heap is small, and it would be collected many times a second. $GOGC says otherwise.
 func spareCollector() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)

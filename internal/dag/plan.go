@@ -366,27 +366,17 @@ func (p *Plan) Sinks() []int32 {
 // Descendants returns every node that waits for node, directly or not, in
 // ascending order.
 func (p *Plan) Descendants(node int32) []int32 {
-	seen := make([]bool, len(p.Nodes))
-	todo := []int32{node}
-	var out []int32
-	for len(todo) > 0 {
-		n := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		for _, c := range p.Nodes[n].ChildrenNodes {
-			if !seen[c] {
-				seen[c] = true
-				todo = append(todo, c)
-				out = append(out, c)
-			}
-		}
-	}
-	slices.Sort(out)
-	return out
+	return p.reached(node, func(int32) bool { return true })
 }
 
 // Blocked returns every node that a failure of node keeps from running, in
 // ascending order, if nothing else is known.
 func (p *Plan) Blocked(node int32) []int32 {
+	return p.reached(node, func(c int32) bool { r := p.Nodes[c].When; return !r.takesFailure() && r.kind != always })
+}
+
+// reached returns the nodes below one, in ascending order, along those that pass.
+func (p *Plan) reached(node int32, pass func(int32) bool) []int32 {
 	seen := make([]bool, len(p.Nodes))
 	todo := []int32{node}
 	var out []int32
@@ -394,7 +384,7 @@ func (p *Plan) Blocked(node int32) []int32 {
 		n := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		for _, c := range p.Nodes[n].ChildrenNodes {
-			if !seen[c] && !p.Nodes[c].When.takesFailure() && p.Nodes[c].When.kind != always {
+			if !seen[c] && pass(c) {
 				seen[c] = true
 				todo = append(todo, c)
 				out = append(out, c)

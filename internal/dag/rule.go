@@ -194,17 +194,6 @@ func enough(t Tally, n int32) Verdict {
 // Verdict decides by what is known so far. A verdict other than Wait never
 // changes, whatever the rows that have not ended do.
 func (r Rule) Verdict(t Tally) Verdict {
-	if r.kind == allSuccess { // the way of nearly every task
-		switch {
-		case t.Failed > 0:
-			return Block
-		case t.Unmet > 0:
-			return Wait
-		case t.Skipped > 0:
-			return Skip
-		}
-		return Run
-	}
 	return rules[r.kind].verdict(t, r.n)
 }
 

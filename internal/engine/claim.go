@@ -26,7 +26,6 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 	}
 	var leases []drover.Lease
 	var broken []unfit
-	var asked *ask
 	var turns *rotation
 	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
 		s, err := e.session(ctx, tx, c, a.Session, true)
@@ -37,18 +36,17 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, a drover.Acquire) ([]dro
 			return expiredSession(a.Session)
 		}
 		turns = e.lanes.rotation()
-		asked = &ask{session: s, acquire: a, turns: turns}
-		if err := tx.Pipe(ctx, e.askFor(asked, e.now())...); err != nil {
+		ask := &ask{session: s, acquire: a, turns: turns}
+		if err := tx.Pipe(ctx, e.askFor(ask, e.now())...); err != nil {
 			return err
 		}
-		leases, broken, err = e.claim(ctx, tx, asked)
+		leases, broken, err = e.claim(ctx, tx, ask)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
 	turns.keep()
-	asked.committed()
 	e.giveBack(ctx, broken)
 	return leases, nil
 }
@@ -62,16 +60,6 @@ type ask struct {
 	now     lifecycle.Instant
 	stopped []store.StoppedLane // mostly none
 	lanes   map[int32][]int32   // of each queue; nil is every lane
-	after   []func()            // what to remember once it is committed
-}
-
-func (a *ask) then(do func()) { a.after = append(a.after, do) }
-
-// committed remembers how far the claim has come.
-func (a *ask) committed() {
-	for _, do := range a.after {
-		do()
-	}
 }
 
 // queues names the queues to take from, in that order.
@@ -178,7 +166,7 @@ func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, a *ask, queue int3
 			a.turns.set(queue, c.Cursor)
 		}
 		if len(list) == n {
-			a.then(func() { e.marks.moved(queue, c.Lanes, version, from.next(list, n, 0, a.now)) })
+			a.turns.then(func() { e.marks.moved(queue, c.Lanes, version, from.next(list, n, 0, a.now)) })
 			return list, nil
 		}
 		got = list
@@ -193,7 +181,7 @@ func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, a *ask, queue int3
 	if e.db.LeavesDeadRows() {
 		next = next.next(more, n-len(got), found, a.now)
 	}
-	a.then(func() { e.marks.moved(queue, c.Lanes, version, next) })
+	a.turns.then(func() { e.marks.moved(queue, c.Lanes, version, next) })
 	return join(got, more), nil
 }
 

@@ -10,10 +10,11 @@ import (
 	"github.com/drover-dev/drover/internal/store"
 )
 
-// claimMarks remembers where the claims of each queue ended: of the lanes that had
-// more, the place of the last task taken, their floor. A claim that begins at the floors does not step over
-// the rows that were taken before it, which PostgreSQL keeps until they are
-// vacuumed: while somebody's old snapshot is open, all of them.
+// claimMarks remembers where the claims of each queue ended: the place of the last
+// task taken of each lane, its floor. A claim that begins at the floors does not
+// step over the rows that were taken before it, which PostgreSQL keeps until they
+// are vacuumed: while somebody's old snapshot is open, all of them. There are floors
+// only where the look at the whole queue came to every lane.
 //
 // What comes to stand below a floor, in another class or in a lane without one
 // makes the floors void. That is noticed where it happens here, by the news of
@@ -44,8 +45,6 @@ const (
 	recheckWithin = floorsFor / 10
 	// maxScopes bounds the kinds of sessions whose floors of a queue are remembered.
 	maxScopes = 100
-	// everyLane is how many lanes a claim must be able to serve to have seen all.
-	everyLane = store.MaxLanes
 )
 
 // scopeOf names a set of lanes.
@@ -199,7 +198,7 @@ func (f floors) next(got []store.Claimed, n int, found int64, now lifecycle.Inst
 		// Only when every lane had its turn are all known that have something: the claim
 		// may have been full before it came to the last ones, and others may hold the
 		// rows it came to.
-		if len(last) >= everyLane || int64(len(last)) < found {
+		if len(last) >= store.MaxLanes || int64(len(last)) < found {
 			return floors{}
 		}
 		out.at, out.fresh = now, true

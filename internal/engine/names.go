@@ -250,6 +250,7 @@ func (c *cursors) set(queue, lane int32) {
 type rotation struct {
 	from *cursors
 	at   map[int32]int32
+	more []func() // what else is to be remembered then
 }
 
 func (c *cursors) rotation() *rotation { return &rotation{from: c, at: map[int32]int32{}} }
@@ -263,9 +264,14 @@ func (r *rotation) get(queue int32) int32 {
 
 func (r *rotation) set(queue, lane int32) { r.at[queue] = lane }
 
+func (r *rotation) then(do func()) { r.more = append(r.more, do) }
+
 func (r *rotation) keep() {
 	for queue, lane := range r.at {
 		r.from.set(queue, lane)
+	}
+	for _, do := range r.more {
+		do()
 	}
 }
 

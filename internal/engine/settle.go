@@ -63,12 +63,10 @@ func (e *Engine) Settle(ctx context.Context, batch []Settlement) []SettleResult 
 	}
 	var x *changes
 	var broken []unfit
-	var asks []*ask
 	var turns *rotation
-	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
+	err := e.db.Write(ctx, func(tx store.Tx) error {
 		x, broken, turns = e.changes(e.now()), nil, e.lanes.rotation()
-		asks, err = e.settleBatch(ctx, tx, x, batch, live, turns, out, &broken)
-		return err
+		return e.settleBatch(ctx, tx, x, batch, live, turns, out, &broken)
 	})
 	if err != nil {
 		for _, i := range live {
@@ -79,9 +77,6 @@ func (e *Engine) Settle(ctx context.Context, batch []Settlement) []SettleResult 
 		return out
 	}
 	turns.keep()
-	for _, a := range asks {
-		a.committed()
-	}
 	e.after(ctx, x)
 	e.giveBack(ctx, broken)
 	return out
@@ -101,7 +96,7 @@ func checkSettlement(s *Settlement) error {
 // settleBatch settles those of the batch that are live. It takes the running
 // rows with the trip that reads the sessions; if one of those is refused it
 // leaves that one out and begins anew.
-func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, turns *rotation, out []SettleResult, broken *[]unfit) ([]*ask, error) {
+func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, turns *rotation, out []SettleResult, broken *[]unfit) error {
 	var reports []*report
 	var asks []*ask
 	var read, share []int64
@@ -132,7 +127,7 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	leases, byLease := leasesOf(reports)
 	taken := make([]lifecycle.Task, 0, len(leases))
 	if err := tx.Pipe(ctx, store.ReadSessions(sortedUnique(share), true, sessions), store.ReadSessions(sortedUnique(read), false, sessions), store.TakeRunning(leases, &taken)); err != nil {
-		return nil, err
+		return err
 	}
 	var refused *drover.Error
 	for _, i := range live {
@@ -141,31 +136,31 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 			out[i] = SettleResult{Err: refused}
 			continue
 		} else if err != nil {
-			return nil, err
+			return err
 		}
 		if a := batch[i].Acquire; a != nil && !s.Draining && !e.expired(s) {
 			asks = append(asks, &ask{session: s, acquire: *a, out: &out[i], turns: turns})
 		}
 	}
 	if refused != nil {
-		return nil, store.ErrRetry
+		return store.ErrRetry
 	}
 	for _, a := range asks {
 		x.last = append(x.last, e.askFor(a, x.now)...)
 	}
 	if err := e.settleTaken(ctx, tx, x, reports, byLease, taken); err != nil {
-		return nil, err
+		return err
 	}
 	var got []drover.Lease
 	for _, a := range asks {
 		if len(x.circuits) > 0 { // which lanes are stopped was read before that
 			if err := tx.Pipe(ctx, e.askFor(a, x.now)...); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		leases, bad, err := e.claim(ctx, tx, a)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		a.out.Leases = leases
 		got = append(got, leases...)
@@ -174,7 +169,7 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	if len(x.circuits) == 0 {
 		x.gone(got)
 	}
-	return asks, nil
+	return nil
 }
 
 func sortedUnique(ids []int64) []int64 {

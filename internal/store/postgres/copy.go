@@ -14,7 +14,7 @@ import (
 )
 
 // copyFrom is how many rows a batch that only inserts must have to be sent by
-// COPY: it takes a round trip of its own, and then half the time a row that
+// COPY: it takes a round trip of its own, and then less time a row than
 // unnest does, since the server makes no row of every array's element first.
 const copyFrom = 48
 
