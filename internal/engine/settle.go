@@ -375,8 +375,8 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		}
 		g.ended(keyOf(&r.task), as, r.Output)
 	}
-	// The versions of the graphs are read before the children, the jobs' rows are
-	// locked after them: in one trip, where no map can make it necessary to lock more.
+	// In one trip the versions of the graphs are read, every row that these ends may
+	// change is locked, and the jobs' rows last.
 	var live []store.JobLive
 	now := map[drover.JobID]store.JobHead{}
 	err = resolve(ctx, tx, e, x.now, list, false, around{
