@@ -64,3 +64,32 @@ func TestAnIDThatIsUsedAgainIsNotTakenForTheJobThatHadIt(t *testing.T) {
 		w.audit()
 	})
 }
+
+// TestNobodyIsToldOfWhatIsTaken: tasks that a settle releases and claims in one go
+// are no news for others; one that is left is.
+func TestNobodyIsToldOfWhatIsTaken(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: p\ntasks:\n  a: {run: k}\n  b: {run: k, needs: [a]}\n  c: {run: k, needs: [b]}\n  d: {run: k, needs: [b]}\n")
+		w.submit(drover.NewJob{Pipeline: "p"})
+		var told []string
+		w.OnQueued = func(queues []string) { told = append(told, queues...) }
+		ride := func(l drover.Lease, want int) []drover.Lease {
+			t.Helper()
+			w.number++
+			r := w.Settle(t.Context(), []engine.Settlement{{Caller: w.c, Session: w.session, Outcomes: []drover.Outcome{ok(l, "1")},
+				Acquire: &drover.Acquire{Session: w.session, Max: 1, Number: w.number}}})[0]
+			if r.Err != nil || len(r.Leases) != want {
+				t.Fatalf("%d leases, want %d, %v", len(r.Leases), want, r.Err)
+			}
+			return r.Leases
+		}
+		l := ride(w.acquire(1)[0], 1)
+		if len(told) > 0 {
+			t.Errorf("told of %v, and the one new task is taken", told)
+		}
+		ride(l[0], 1)
+		if len(told) != 1 || told[0] != "default" {
+			t.Errorf("told of %v, want the queue in which one of two is left", told)
+		}
+	})
+}

@@ -247,6 +247,33 @@ func TestKeysDoNotShareAndDoNotBlock(t *testing.T) {
 	})
 }
 
+// TestSomeBatchesOfAKeyGoAbreast, and no more than that.
+func TestSomeBatchesOfAKeyGoAbreast(t *testing.T) {
+	for abreast, want := range map[int]time.Duration{1: 60 * time.Millisecond, 2: 30 * time.Millisecond, 3: 20 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEcho(1, 100, one)
+			e.abreast = abreast
+			defer e.run(t, 3)()
+			start := time.Now()
+			var wg sync.WaitGroup
+			for n := range 6 {
+				wg.Go(func() {
+					if got, err := e.Do(t.Context(), 10+n); got != 2*(10+n) || err != nil {
+						t.Errorf("%d: %d, %v", n, got, err)
+					}
+				})
+			}
+			wg.Wait()
+			if took := time.Since(start); took != want {
+				t.Errorf("six batches, %d abreast, took %s; want %s", abreast, took, want)
+			}
+			if len(e.lines) > 0 {
+				t.Errorf("%d lines are kept", len(e.lines))
+			}
+		})
+	}
+}
+
 func TestWeightBoundsABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEcho(10, 100, one)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,6 +114,95 @@ func TestPollingAloneSuffices(t *testing.T) {
 		events, err := feed.Next(t.Context(), 10*time.Second)
 		if err != nil || len(events) == 0 || events[0].Seq != 2 {
 			t.Errorf("events = %+v, %v", events, err)
+		}
+	})
+}
+
+// looks counts the claims that are tried.
+type looks struct {
+	driver.Driver
+	n atomic.Int64
+}
+
+func (l *looks) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	return l.Driver.Write(ctx, func(tx driver.Tx) error { return fn(look{tx, l}) })
+}
+
+type look struct {
+	driver.Tx
+	of *looks
+}
+
+func (l look) Pipe(ctx context.Context, list ...driver.Stmt) error {
+	for _, s := range list {
+		if s.Text != nil && s.Text.Name == "share sessions" && driver.Len(s.Cols) > 0 {
+			l.of.n.Add(1)
+		}
+	}
+	return l.Tx.Pipe(ctx, list...)
+}
+
+// TestAPollDoesNotLookWhereNothingWasJustFound: a settle has claimed all there was.
+// Only a sign of work makes the poll look. There is no look without a sign in
+// this test: what is missed is missed.
+func TestAPollDoesNotLookWhereNothingWasJustFound(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		l := &looks{Driver: db.Driver}
+		db.Driver = l
+		g, c := running(t, db, func(g *Gateway) { g.pollEvery = time.Hour })
+		id := session(t, g, c, "q")
+		number := int64(0)
+		find := func(wait time.Duration) []drover.Lease {
+			t.Helper()
+			number++
+			leases, err := g.Acquire(t.Context(), c, drover.Acquire{Session: id, Max: 5, Number: number, Wait: drover.Duration(wait)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return leases
+		}
+		ride := func() int {
+			t.Helper()
+			number++
+			_, leases, err := g.Settle(t.Context(), engine.Settlement{Caller: c, Session: id, Acquire: &drover.Acquire{Session: id, Max: 1, Number: number}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(leases)
+		}
+		submit := func() {
+			t.Helper()
+			if _, err := g.Submit(t.Context(), c, drover.NewJob{Kind: "k", Queue: "q"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if ride() != 0 {
+			t.Fatal("leases without jobs")
+		}
+		before := l.n.Load()
+		if len(find(50*time.Millisecond)) != 0 || l.n.Load() != before {
+			t.Errorf("%d looks where there was nothing a moment ago", l.n.Load()-before)
+		}
+		// What comes between the settle and the poll, or during the poll, is found.
+		submit()
+		if n := len(find(20 * time.Second)); n != 1 {
+			t.Errorf("%d leases of a job that came before the poll", n)
+		}
+		if ride() != 0 {
+			t.Fatal("leases without jobs")
+		}
+		var later sync.WaitGroup
+		later.Go(func() { time.Sleep(20 * time.Millisecond); submit() })
+		if n := len(find(20 * time.Second)); n != 1 {
+			t.Errorf("%d leases of a job that came during the poll", n)
+		}
+		later.Wait()
+		// A settle that got all it asked for may have left some.
+		submit()
+		submit()
+		if ride() != 1 || len(find(20*time.Second)) != 1 {
+			t.Error("what a settle left is not found")
 		}
 	})
 }
