@@ -857,6 +857,42 @@ func TestLostAnswerOfAReportThatAcquiresIsFollowedByARenewal(t *testing.T) {
 }
 
 // A stopped process wakes up, and reads the answer before any timer of it fires.
+// TestAcquiresAbreastAreNumberedUpToTheLastAnsweredBefore: a renewal names the number up to
+// which all were answered; a lease of one that is still under way must not be taken back.
+func TestAcquiresAbreastAreNumberedUpToTheLastAnsweredBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := New(newPeer(), Config{Slots: 10})
+		s := &session{ctx: t.Context(), asking: map[int64]bool{}, leaseFor: 30 * time.Second, until: time.Now().Add(30 * time.Second)}
+		w.session = s
+		ask := func(most int) *drover.Acquire {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.ask(most)
+		}
+		upTo := func(want int64) {
+			t.Helper()
+			if got := w.renewal(s).Acquired; got != want {
+				t.Errorf("all are answered up to %d, want %d", got, want)
+			}
+		}
+		a, b := ask(6), ask(6)
+		if a.Number != 1 || a.Max != 6 || b.Number != 2 || b.Max != 4 || ask(6) != nil {
+			t.Fatalf("asked %+v and %+v for ten slots", a, b)
+		}
+		upTo(0)
+		w.answered(s, b, nil)
+		upTo(0)
+		c := ask(6)
+		w.answered(s, a, nil)
+		upTo(2)
+		w.answered(s, c, nil)
+		upTo(3)
+		if w.asked != 0 || len(s.asking) != 0 {
+			t.Errorf("%d slots are still asked for, by %v", w.asked, s.asking)
+		}
+	})
+}
+
 func TestLeasesThatArriveAfterTheirEndAreNotStarted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := New(newPeer(), Config{Slots: 2})
