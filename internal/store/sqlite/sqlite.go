@@ -349,6 +349,10 @@ func (r row) Scan(dest ...any) error {
 }
 
 func assign(d any, v sqldriver.Value) bool {
+	if d, ok := d.(*any); ok { // whatever it is
+		*d = v
+		return true
+	}
 	switch v := v.(type) {
 	case int64:
 		switch d := d.(type) {

@@ -1,0 +1,1 @@
+-- runs with: 3
