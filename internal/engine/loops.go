@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
-	"github.com/drover-dev/drover/internal/admit"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -151,13 +150,8 @@ func (e *Engine) AdmitOnce(ctx context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		v := admit.View{Held: held}
 		for _, t := range rows {
-			v.Waiting = append(v.Waiting, admit.Candidate{Task: t.ID, Job: t.Job})
-		}
-		for i, why := range admit.Decide(v) {
-			t := rows[i]
-			if why == "" {
+			if !held[t.Job] {
 				x.place(lifecycle.Admitted(t, t.Lane, x.now))
 				continue
 			}

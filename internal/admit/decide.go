@@ -1,0 +1,486 @@
+package admit
+
+import (
+	"bytes"
+	"cmp"
+	"container/heap"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
+)
+
+// Decide says who of a view may run. It changes nothing of the view.
+//
+// The order of turns is: class, which rises while nothing of it is admitted; what
+// the tenant has had of the queue by its weight; age. A line whose head is blocked
+// blocks nobody behind it. A task takes all that it needs, or nothing.
+func Decide(v View) Decision {
+	d := decider{v: &v, limits: slices.Clone(v.Limits), rooms: map[int32]*room{}, pools: map[string]*pool{}, counts: map[subjectKey]int{}, more: map[Party]int{}, served: map[rank]bool{}, oldest: map[rank]lifecycle.Instant{}, best: map[int32]drover.Class{}}
+	d.out.Arrivals = map[int]int64{}
+	d.placeClaims()
+	for i := range v.Lines {
+		l := &v.Lines[i]
+		t := &turn{line: i}
+		for t.head < len(l.Heads) && v.Held[l.Heads[t.head].Job] {
+			d.out.Held = append(d.out.Held, Admission{i, t.head})
+			t.head++
+		}
+		if t.head < len(l.Heads) {
+			k := rank{l.Queue, l.Class}
+			if at, ok := d.oldest[k]; !ok || l.Heads[t.head].ReadyAt < at {
+				d.oldest[k] = l.Heads[t.head].ReadyAt
+			}
+			d.turns = append(d.turns, t)
+		}
+	}
+	for _, t := range d.turns {
+		d.rank(t)
+	}
+	d.keep()
+	heap.Init(&d.turns)
+	for d.turns.Len() > 0 {
+		t := d.turns[0]
+		was := t.key
+		if d.rank(t); was.less(t.key) { // others of its tenant or class were served since
+			heap.Fix(&d.turns, 0)
+			continue
+		}
+		if why := d.blockers(t); len(why) > 0 {
+			heap.Pop(&d.turns)
+			d.wait(t, why)
+			continue
+		}
+		d.admit(t)
+		if d.next(t) {
+			heap.Fix(&d.turns, 0)
+		} else {
+			heap.Pop(&d.turns)
+		}
+	}
+	return d.out
+}
+
+type decider struct {
+	v      *View
+	limits []Limit
+	turns  turns
+	rooms  map[int32]*room
+	pools  map[string]*pool // workers by what is asked of them
+	free   []*free          // of each worker
+	counts map[subjectKey]int
+	more   map[Party]int              // admitted here
+	served map[rank]bool              // classes that were served here
+	oldest map[rank]lifecycle.Instant // since when something of a class waits
+	best   map[int32]drover.Class     // by queue, the first class that was admitted here
+	kept   map[int]*turn              // limits kept for a task that has waited for long
+	out    Decision
+}
+
+// subjectKey names what several lines wait for.
+type subjectKey struct {
+	code Code
+	id   int32
+	name string
+}
+
+// room is what may still be admitted to a queue.
+type room struct {
+	left  int
+	none  bool // there was none from the beginning
+	party map[int32]bool
+}
+
+// free is what a worker has left.
+type free struct {
+	slots int
+	res   map[string]int64
+}
+
+// pool is the workers that can run what asks for the same.
+type pool struct {
+	workers                              []int // that have what is asked for, at least when nothing else runs
+	serve, kinds, labels, fits, draining int
+	lacks                                string // a resource that none has enough of
+	lackHas, lackAsks                    int64
+	asks                                 bool // for something of a worker
+}
+
+// turn is a line's place in the order.
+type turn struct {
+	line, head int
+	key        turnKey
+}
+
+type turnKey struct {
+	class int64
+	share float64
+	ready lifecycle.Instant
+	due   lifecycle.Instant
+	task  drover.TaskID
+}
+
+func (a turnKey) less(b turnKey) bool { return a.compare(b) < 0 }
+
+func (a turnKey) compare(b turnKey) int {
+	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.share, b.share), cmp.Compare(a.due, b.due), cmp.Compare(a.ready, b.ready), bytes.Compare(a.task[:], b.task[:]))
+}
+
+type turns []*turn
+
+func (t turns) Len() int           { return len(t) }
+func (t turns) Less(i, j int) bool { return t[i].key.less(t[j].key) }
+func (t turns) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *turns) Push(x any)        { *t = append(*t, x.(*turn)) }
+func (t *turns) Pop() any {
+	old := *t
+	x := old[len(old)-1]
+	*t = old[:len(old)-1]
+	return x
+}
+
+// keep reserves limits for tasks that have waited for long because they take several
+// units or limits, which others take one by one as they become free. The oldest is
+// given all that it takes or nothing, so that two never wait for each other.
+func (d *decider) keep() {
+	var long []*turn
+	for _, t := range d.turns {
+		l := &d.v.Lines[t.line]
+		if d.v.Now.Sub(l.Heads[t.head].ReadyAt) < Patience || d.v.Queues[l.Queue].Paused || l.Circuit != "" || len(d.pool(&l.Needs).workers) == 0 {
+			continue
+		}
+		several, ever := len(l.Takes) > 1, true
+		for _, k := range l.Takes {
+			x := &d.limits[k.Limit]
+			several = several || k.Weight > 1
+			ever = ever && (x.Period > 0 || k.Weight <= x.Max)
+		}
+		if several && ever {
+			long = append(long, t)
+		}
+	}
+	slices.SortStableFunc(long, func(a, b *turn) int { return cmp.Or(cmp.Compare(a.key.ready, b.key.ready), a.key.compare(b.key)) })
+	for _, t := range long {
+		l := &d.v.Lines[t.line]
+		if slices.ContainsFunc(l.Takes, func(k Take) bool { return d.kept[k.Limit] != nil }) {
+			continue
+		}
+		if d.kept == nil {
+			d.kept = map[int]*turn{}
+		}
+		for _, k := range l.Takes {
+			d.kept[k.Limit] = t
+		}
+	}
+}
+
+// rank finds a line's place in the order. It only ever falls back within a decision.
+func (d *decider) rank(t *turn) {
+	l := &d.v.Lines[t.line]
+	h := &l.Heads[t.head]
+	// A class rises as a whole, so that within it shares alone decide.
+	since := max(d.v.Shares.lastServed(l.Queue, l.Class), d.oldest[rank{l.Queue, l.Class}])
+	if d.served[rank{l.Queue, l.Class}] {
+		since = d.v.Now
+	}
+	rise := max(d.v.Now.Sub(since), 0) / AgeStep
+	t.key = turnKey{class: max(int64(l.Class)-int64(rise), 0), share: d.v.Shares.of(Party{l.Queue, l.Tenant}, d.more[Party{l.Queue, l.Tenant}]), ready: h.ReadyAt, due: h.DueAt, task: h.Task}
+}
+
+// next moves t to the line's next head that may run.
+func (d *decider) next(t *turn) bool {
+	l := &d.v.Lines[t.line]
+	for t.head++; t.head < len(l.Heads); t.head++ {
+		if !d.v.Held[l.Heads[t.head].Job] {
+			d.rank(t)
+			return true
+		}
+		d.out.Held = append(d.out.Held, Admission{t.line, t.head})
+	}
+	return false
+}
+
+// blockers are all reasons why t's head does not run now, the primary one first.
+func (d *decider) blockers(t *turn) []Blocker {
+	l := &d.v.Lines[t.line]
+	var why []Blocker
+	q := d.v.Queues[l.Queue]
+	if q.Paused {
+		why = append(why, Blocker{QueuePaused, Subject{Kind: "queue", Name: q.Name, ID: q.ID}})
+	}
+	if l.Circuit != "" {
+		why = append(why, Blocker{CircuitOpen, Subject{Kind: "circuit", Name: l.Circuit, Until: l.CircuitUntil}})
+	}
+	p := d.pool(&l.Needs)
+	workers := Subject{Kind: "worker", Name: q.Name, Workers: p.serve, Kinds: p.kinds, Labels: p.labels, Fits: p.fits, Draining: p.draining}
+	switch {
+	case p.serve > 0 && p.kinds > 0 && p.labels > 0 && p.fits > 0 && len(p.workers) == 0:
+		why = append(why, Blocker{Draining, workers})
+	case p.kinds == 0:
+		workers.Name = l.Kind
+		why = append(why, Blocker{NoWorker, workers})
+	case p.labels == 0:
+		why = append(why, Blocker{NoLabels, workers})
+	case p.fits == 0:
+		workers.Name, workers.Limit, workers.Asks = p.lacks, p.lackHas, p.lackAsks
+		why = append(why, Blocker{LackOfResources, workers})
+	}
+	nobody := len(p.workers) == 0
+	limits := len(why)
+	for _, k := range l.Takes {
+		x := &d.limits[k.Limit]
+		free := x.Free(d.v.Now)
+		if by := d.kept[k.Limit]; free >= k.Weight && (by == nil || by == t) {
+			continue
+		}
+		s := Subject{Kind: "limit", Name: x.Name, Key: x.Key, ID: x.ID, Scope: x.Scope, Limit: x.Max, Used: x.Used, Asks: k.Weight, Kept: free >= k.Weight}
+		if x.Period > 0 {
+			s.Limit, s.Used, s.Until = x.Burst, x.Burst-max(free, 0), x.When(k.Weight, d.v.Now)
+		}
+		why = append(why, Blocker{x.code(), s})
+	}
+	slices.SortStableFunc(why[limits:], func(a, b Blocker) int { return cmp.Compare(order[a.Code], order[b.Code]) })
+	if !nobody && p.asks && d.fit(p, &l.Needs) < 0 {
+		workers.Name = ""
+		why = append(why, Blocker{LackOfResources, workers})
+	} else if r := d.room(l.Queue); !nobody && r.left <= 0 {
+		workers.Name = q.Name
+		first, some := d.best[l.Queue]
+		switch {
+		case r.none || !some:
+			why = append(why, Blocker{WorkersFull, workers})
+		case first < l.Class:
+			why = append(why, Blocker{Priority, Subject{Kind: "class", Name: first.String()}})
+		case len(r.party) > 1 || !r.party[l.Tenant]:
+			why = append(why, Blocker{FairShare, Subject{Kind: "queue", Name: q.Name, ID: q.ID}})
+		default:
+			why = append(why, Blocker{WorkersFull, workers})
+		}
+	}
+	if len(why) == 0 && d.v.Most > 0 && len(d.out.Admitted) >= d.v.Most {
+		why = append(why, Blocker{Handoff, Subject{}})
+	}
+	return why
+}
+
+var order = map[Code]int{GlobalLimit: 1, TenantQuota: 2, QueueLimit: 3, KindLimit: 4, ConcurrencyKey: 5, SemaphoreFull: 6, LockHeld: 6, RateLimited: 7}
+
+// wait notes why a line waits, and how many wait for the same before it.
+func (d *decider) wait(t *turn, why []Blocker) {
+	n := len(d.v.Lines[t.line].Heads) - t.head
+	for i := range why {
+		k := subjectKey{why[i].Code, why[i].Subject.ID, why[i].Subject.Name + "\x00" + why[i].Subject.Key}
+		why[i].Subject.Position = d.counts[k] + 1
+		d.counts[k] += n
+	}
+	d.out.Waiting = append(d.out.Waiting, Verdict{Line: t.line, First: t.head, After: len(d.out.Admitted), Blockers: why})
+}
+
+// admit lets t's head run.
+func (d *decider) admit(t *turn) {
+	l := &d.v.Lines[t.line]
+	for _, k := range l.Takes {
+		x := &d.limits[k.Limit]
+		delete(d.kept, k.Limit) // which was for this head, if for anybody
+		x.take(k.Weight, d.v.Now)
+		if x.Period > 0 {
+			d.out.Arrivals[k.Limit] = x.Arrival
+		}
+	}
+	if p := d.pool(&l.Needs); p.asks {
+		d.occupy(d.fit(p, &l.Needs), &l.Needs)
+	}
+	r := d.room(l.Queue)
+	r.left -= slotsOf(&l.Needs)
+	r.party[l.Tenant] = true
+	d.more[Party{l.Queue, l.Tenant}] += slotsOf(&l.Needs)
+	d.served[rank{l.Queue, l.Class}] = true
+	if c, ok := d.best[l.Queue]; !ok || l.Class < c {
+		d.best[l.Queue] = l.Class
+	}
+	d.out.Admitted = append(d.out.Admitted, Admission{t.line, t.head})
+}
+
+func slotsOf(n *Needs) int { return max(n.Slots, 1) }
+
+// room is what may be admitted to a queue: the free slots of its workers that no
+// admitted task is about to take, and a little more.
+func (d *decider) room(queue int32) *room {
+	r := d.rooms[queue]
+	if r == nil {
+		q := d.v.Queues[queue]
+		r = &room{left: q.Ahead - q.Queued, party: map[int32]bool{}}
+		for i := range d.v.Workers {
+			if w := &d.v.Workers[i]; !w.Draining && slices.Contains(w.Queues, queue) {
+				r.left += max(w.Slots-w.Busy, 0)
+			}
+		}
+		r.none = r.left <= 0
+		d.rooms[queue] = r
+	}
+	return r
+}
+
+// pool finds the workers that can run what has these needs.
+func (d *decider) pool(n *Needs) *pool {
+	key := n.key()
+	p := d.pools[key]
+	if p != nil {
+		return p
+	}
+	p = &pool{asks: len(n.Requests) > 0 || n.Slots > 1}
+	d.pools[key] = p
+	least := map[string]int64{} // the most that a worker has of each resource
+	for i := range d.v.Workers {
+		w := &d.v.Workers[i]
+		if !slices.Contains(w.Queues, n.Queue) || w.Tenant != 0 && w.Tenant != n.Tenant {
+			continue
+		}
+		p.serve++
+		if w.Draining {
+			p.draining++
+		}
+		if len(w.Kinds) > 0 && !slices.Contains(w.Kinds, n.Kind) {
+			continue
+		}
+		p.kinds++
+		if !n.matches(w.Labels) {
+			continue
+		}
+		p.labels++
+		for name, asks := range n.Requests {
+			if asks > w.Resources[name] {
+				least[name] = max(least[name], w.Resources[name])
+			}
+		}
+		if !n.fits(w) {
+			continue
+		}
+		p.fits++
+		if !w.Draining {
+			p.workers = append(p.workers, i)
+		}
+	}
+	for name, has := range least {
+		if p.lacks == "" || name < p.lacks {
+			p.lacks, p.lackHas, p.lackAsks = name, has, n.Requests[name]
+		}
+	}
+	if p.lacks == "" && p.labels > 0 && p.fits == 0 {
+		p.lacks, p.lackAsks = "slots", int64(n.Slots)
+	}
+	return p
+}
+
+// key is the same for needs that are met by the same workers.
+func (n *Needs) key() string {
+	b := make([]byte, 0, 64)
+	b = strconv.AppendInt(b, int64(n.Queue), 10)
+	b = strconv.AppendInt(append(b, ' '), int64(n.Tenant), 10)
+	b = strconv.AppendInt(append(b, ' '), int64(n.Slots), 10)
+	b = append(append(b, ' '), n.Kind...)
+	if len(n.Labels)+len(n.Requests) > 0 {
+		var parts []string
+		for k, v := range n.Labels {
+			parts = append(parts, "l"+k+"="+v)
+		}
+		for k, v := range n.Requests {
+			parts = append(parts, "r"+k+"="+strconv.FormatInt(v, 10))
+		}
+		slices.Sort(parts)
+		b = append(append(b, 0), strings.Join(parts, "\x00")...)
+	}
+	return string(b)
+}
+
+func (n *Needs) matches(labels map[string]string) bool {
+	for k, v := range n.Labels {
+		if has, ok := labels[k]; !ok || has != v {
+			return false
+		}
+	}
+	return true
+}
+
+// fits tells if a worker that runs nothing else could run it.
+func (n *Needs) fits(w *Worker) bool {
+	for name, asks := range n.Requests {
+		if asks > w.Resources[name] {
+			return false
+		}
+	}
+	return slotsOf(n) <= w.Slots
+}
+
+// Serves tells if w may run what has these needs, were it free.
+func (n *Needs) Serves(w *Worker) bool {
+	return slices.Contains(w.Queues, n.Queue) && (w.Tenant == 0 || w.Tenant == n.Tenant) && (len(w.Kinds) == 0 || slices.Contains(w.Kinds, n.Kind)) && n.matches(w.Labels) && n.fits(w)
+}
+
+// left is what worker i has left.
+func (d *decider) left(i int) *free {
+	if d.free == nil {
+		d.free = make([]*free, len(d.v.Workers))
+	}
+	if d.free[i] == nil {
+		w := &d.v.Workers[i]
+		f := &free{slots: w.Slots - w.Busy, res: map[string]int64{}}
+		for name, n := range w.Resources {
+			f.res[name] = n - w.Taken[name]
+		}
+		d.free[i] = f
+	}
+	return d.free[i]
+}
+
+// fit finds a worker with room for what has these needs: the one with the least
+// left, so that large requests find one too. −1 is none.
+func (d *decider) fit(p *pool, n *Needs) int {
+	best, least := -1, int64(0)
+	for _, i := range p.workers {
+		f := d.left(i)
+		if f.slots < slotsOf(n) {
+			continue
+		}
+		ok, left := true, int64(f.slots)
+		for name, asks := range n.Requests {
+			if f.res[name] < asks {
+				ok = false
+				break
+			}
+			left += f.res[name] - asks
+		}
+		if ok && (best < 0 || left < least) {
+			best, least = i, left
+		}
+	}
+	return best
+}
+
+func (d *decider) occupy(i int, n *Needs) {
+	if i < 0 {
+		return
+	}
+	f := d.left(i)
+	f.slots -= slotsOf(n)
+	for name, asks := range n.Requests {
+		f.res[name] -= asks
+	}
+}
+
+// placeClaims gives what was admitted and is not claimed the room it will take.
+func (d *decider) placeClaims() {
+	for i := range d.v.Claims {
+		c := &d.v.Claims[i]
+		p := d.pool(&c.Needs)
+		for range c.Count {
+			k := d.fit(p, &c.Needs)
+			if k < 0 {
+				break
+			}
+			d.occupy(k, &c.Needs)
+		}
+	}
+}
