@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"internal/store/sqlite":    {"internal/store/driver"},
 	"internal/store":           {"internal/lifecycle", "internal/reconcile", "internal/store/driver", "internal/store/postgres", "internal/store/sqlite"},
 	"internal/store/storetest": {"internal/store", "internal/store/driver"},
-	"internal/engine":          {"internal/lifecycle", "internal/dag", "internal/admit", "internal/reconcile", "internal/store", "internal/store/driver"},
+	"internal/engine":          {"internal/lifecycle", "internal/builtin", "internal/dag", "internal/admit", "internal/reconcile", "internal/store", "internal/store/driver"},
 	"internal/gateway":         {"internal/engine", "protocol"},
 	"internal/scheduler":       {"internal/engine"},
 	"internal/api":             {"internal/engine", "internal/gateway", "protocol"},

@@ -14,6 +14,7 @@ import (
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
 	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
 	"github.com/drover-dev/drover/internal/store/driver"
 )
 
@@ -972,7 +973,7 @@ func TestDeadLettersAreLookedThroughNoMoreThanNeeded(t *testing.T) {
 		}
 		w.submit(drover.NewJob{Kind: "k"})
 		w.settle(failed(w.one(), drover.ClassPermanent, "no"))
-		w.exec("DELETE FROM schema_migrations WHERE version = 3") // version 2 runs with servers of version 1
+		w.exec("DELETE FROM schema_migrations WHERE version > 2") // version 2 runs with servers of version 1
 		for range 3 {
 			if looks() == 0 {
 				t.Error("nobody looks, and a server of version 1 may have made one")
@@ -980,7 +981,9 @@ func TestDeadLettersAreLookedThroughNoMoreThanNeeded(t *testing.T) {
 		}
 		// The last of such servers has ended one more on its way out.
 		w.exec("DELETE FROM dead_letters")
-		w.exec("INSERT INTO schema_migrations (version, name, applied_at) VALUES (3, 'contract', 1)")
+		for v := 3; v <= store.Newest(); v++ {
+			w.exec(fmt.Sprintf("INSERT INTO schema_migrations (version, name, applied_at) VALUES (%d, 'later', 1)", v))
+		}
 		for range 3 {
 			looks()
 		}

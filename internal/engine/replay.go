@@ -370,26 +370,32 @@ func (e *Engine) replayInputs(ctx context.Context, tx store.Tx, items []*replayi
 			of = append(of, store.Claimed{Task: i.target, Pipeline: i.row.Pipeline})
 		}
 	}
-	if len(of) == 0 {
-		return nil
-	}
-	was, bad, err := e.inputsOf(ctx, tx, of)
-	if err != nil {
-		return err
+	var was map[drover.TaskID]json.RawMessage
+	var bad map[drover.TaskID]*drover.Error
+	if len(of) > 0 {
+		var err error
+		if was, bad, err = e.inputsOf(ctx, tx, of); err != nil {
+			return err
+		}
 	}
 	for _, i := range items {
-		if i.refused != nil || i.later || len(i.patch) == 0 {
+		if i.refused != nil || i.later || len(i.input) == 0 && len(i.patch) == 0 {
 			continue
 		}
-		if e := bad[i.task]; e != nil {
-			i.refuse(e.Code, "the input of task %s cannot be patched: %s", i.task, e.Detail)
-			continue
-		}
-		if i.input, err = mergePatch(was[i.task], i.patch); err != nil {
-			return err
+		if len(i.patch) > 0 {
+			if e := bad[i.task]; e != nil {
+				i.refuse(e.Code, "the input of task %s cannot be patched: %s", i.task, e.Detail)
+				continue
+			}
+			var err error
+			if i.input, err = mergePatch(was[i.task], i.patch); err != nil {
+				return err
+			}
 		}
 		if len(i.input) > MaxPayload {
 			i.refuse(drover.CodePayloadTooLarge, "the input of task %s has %d bytes once it is patched; at most %d", i.task, len(i.input), MaxPayload)
+		} else if wrong := checkBuiltin(i.row.Kind, i.input); len(wrong) > 0 {
+			i.refuse(drover.CodeValidation, "the new input of task %s is not one for %s: %s: %s", i.task, i.row.Kind, wrong[0].Field, wrong[0].Message)
 		}
 	}
 	return nil

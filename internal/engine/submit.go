@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/builtin"
 	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
@@ -465,6 +466,9 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 	if len(d.Input) > 0 && !json.Valid(d.Input) {
 		return &drover.Error{Code: drover.CodeValidation, Detail: "the job is not valid", Fields: []drover.FieldError{{Field: "input", Message: "is not valid JSON"}}}
 	}
+	if bad := checkBuiltin(d.Kind, d.Input); len(bad) > 0 {
+		return &drover.Error{Code: drover.CodeValidation, Detail: "the job is not valid", Fields: bad}
+	}
 	d.fingerprint = fingerprint(&d.NewJob)
 	if d.Kind != "" {
 		var err error
@@ -475,6 +479,23 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		return err
 	}
 	return e.checkPipeline(ctx, c, d)
+}
+
+// checkBuiltin says what is wrong with the input of a task that needs no worker
+// of one's own; of other kinds, and of none, it knows nothing. The input is JSON.
+func checkBuiltin(kind string, input json.RawMessage) (bad []drover.FieldError) {
+	if len(builtin.Fields(kind)) == 0 {
+		return nil
+	}
+	tree, err := builtin.Read(input)
+	if err != nil { // twice the same key in it
+		return []drover.FieldError{{Field: "input", Message: err.Error()}}
+	}
+	for _, p := range builtin.Check(kind, tree) {
+		at := builtin.Problem{Path: append([]any{"input"}, p.Path...)}
+		bad = append(bad, drover.FieldError{Field: strings.TrimSuffix(at.String(), ": "), Message: builtin.Problem{Keys: p.Keys, Message: p.Message}.String()})
+	}
+	return bad
 }
 
 func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft) error {

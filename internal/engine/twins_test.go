@@ -58,7 +58,7 @@ func story(t *testing.T, kind string, seed uint64, steps int) (log []string) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	db := storetest.Open(t, kind, func(o *store.Options) { o.Now = func() time.Time { return now } })
 	rnd := rand.New(rand.NewPCG(seed, 7))
-	w := &world{Engine: engine.New(db, engine.Options{Jitter: rand.New(rand.NewPCG(seed, 8)).Float64}), t: t, db: db, clock: &clock{}, entered: map[drover.TaskID]int{}}
+	w := &world{Engine: engine.New(db, engine.Options{Jitter: rand.New(rand.NewPCG(seed, 8)).Float64}), t: t, db: db, clock: &clock{start: time.Now()}, entered: map[drover.TaskID]int{}}
 	var err error
 	if w.c, err = w.EnsureTenant(ctx, "acme"); err != nil {
 		t.Fatal(err)

@@ -196,7 +196,7 @@ func TestAnOlderDatabaseIsUpgradedAndItsWorkFinished(t *testing.T) {
 			t.Run(fmt.Sprintf("v%d/%s", version, kind), func(t *testing.T) {
 				t.Parallel()
 				url, o := storetest.Place(t, kind)
-				clk := &clock{add: 3 * time.Hour} // all that was leased has run out, all that waits for a time is due
+				clk := &clock{start: time.Now(), add: 3 * time.Hour} // all that was leased has run out, all that waits for a time is due
 				o.Now = clk.now
 				db, err := store.Open(t.Context(), url, o)
 				if err != nil {

@@ -34,12 +34,30 @@ func (c *client) begin(a *action) {
 	if job == nil {
 		return // what it is about was never accepted
 	}
-	switch a.what {
-	case "replay":
+	switch {
+	case a.what == "replay":
 		c.replay(a, job)
+	case a.what == "cancel" && a.pick%2 == 0:
+		c.cancelBetween(a, job, 100)
 	default:
 		c.act(a.what, job, a.id)
 	}
+}
+
+// cancelBetween cancels a job while a task of it is between two attempts, if one is
+// within so many looks; those moments are short, and seldom met by chance.
+func (c *client) cancelBetween(a *action, job *gjob, looks int) {
+	if job.purged || !betweenAttempts(job) && looks > 0 && job.cause == 0 {
+		if !job.purged {
+			c.w.after(100*time.Millisecond, func() { c.cancelBetween(a, job, looks-1) })
+		}
+		return
+	}
+	c.act(a.what, job, a.id)
+}
+
+func betweenAttempts(j *gjob) bool {
+	return slices.ContainsFunc(j.tasks, func(t *gtask) bool { return t.row.place == delayed && t.row.attempt > 0 })
 }
 
 type submitCall struct {

@@ -565,6 +565,9 @@ func (g *ghost) hold(m *commit, ch change, was, is row) {
 		switch j.cause {
 		case causeUser:
 			g.w.stats.Cancels++
+			if betweenAttempts(j) {
+				g.w.stats.CancelsBetween++
+			}
 			if m.c.kind != "cancel" || m.c.job.job != j {
 				g.fail(m.c, "I18", "%s is cancelled by nobody", j)
 			}

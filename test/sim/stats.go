@@ -9,50 +9,51 @@ import (
 
 // Stats counts what really happened.
 type Stats struct {
-	Seeds        int            `json:"seeds"`
-	Operations   int            `json:"operations"`
-	Commits      int            `json:"commits"`
-	Rows         int            `json:"rows_changed"`
-	Checks       int            `json:"checks"`
-	Faults       map[string]int `json:"faults"`
-	Jobs         int            `json:"jobs"`
-	Tasks        int            `json:"tasks"`
-	Grants       int            `json:"grants"`
-	Losses       int            `json:"losses"`
-	Released     int            `json:"released"`
-	TakenBack    int            `json:"leases_of_lost_answers_taken_back"`
-	Successes    int            `json:"successes"`
-	Retries      int            `json:"retries"`
-	Snoozes      int            `json:"snoozes"`
-	DeadLetters  int            `json:"dead_letters"`
-	Stale        int            `json:"stale_commits_rejected"`
-	LateRenewals int            `json:"late_renewals_refused"`
-	Repeats      int            `json:"repeats_answered_alike"`
-	KeyRepeats   int            `json:"idempotent_repeats"`
-	KeyConflicts int            `json:"idempotency_conflicts"`
-	Unknown      int            `json:"unknown_outcomes"`
-	Cut          int            `json:"attempts_cut_off_by_timeout"`
-	Silent       int            `json:"attempts_ended_for_a_missed_heartbeat"`
-	Closed       int            `json:"tasks_out_of_time"`
-	Beats        int            `json:"heartbeats"`
-	Checkpoints  int            `json:"checkpoints_handed_on"`
-	Staged       int            `json:"artifacts_staged"`
-	Published    int            `json:"artifacts_published"`
-	Dropped      int            `json:"artifacts_that_did_not_count"`
-	Purged       int            `json:"jobs_deleted"`
-	Cancels      int            `json:"cancels"`
-	Forced       int            `json:"forced_ends"`
-	Pauses       int            `json:"pauses"`
-	Resumes      int            `json:"resumes"`
-	Replays      int            `json:"replays"`
-	Expired      int            `json:"jobs_expired"`
-	Skipped      int            `json:"skipped"`
-	Expansions   int            `json:"expansions"`
-	Joins        int            `json:"joins_released"`
-	Reopened     int            `json:"jobs_reopened"`
-	LostWakeUps  int            `json:"wake_ups_lost"`
-	Nested       int            `json:"operations_inside_others"`
-	VirtualHours float64        `json:"virtual_hours"`
+	Seeds          int            `json:"seeds"`
+	Operations     int            `json:"operations"`
+	Commits        int            `json:"commits"`
+	Rows           int            `json:"rows_changed"`
+	Checks         int            `json:"checks"`
+	Faults         map[string]int `json:"faults"`
+	Jobs           int            `json:"jobs"`
+	Tasks          int            `json:"tasks"`
+	Grants         int            `json:"grants"`
+	Losses         int            `json:"losses"`
+	Released       int            `json:"released"`
+	TakenBack      int            `json:"leases_of_lost_answers_taken_back"`
+	Successes      int            `json:"successes"`
+	Retries        int            `json:"retries"`
+	Snoozes        int            `json:"snoozes"`
+	DeadLetters    int            `json:"dead_letters"`
+	Stale          int            `json:"stale_commits_rejected"`
+	LateRenewals   int            `json:"late_renewals_refused"`
+	Repeats        int            `json:"repeats_answered_alike"`
+	KeyRepeats     int            `json:"idempotent_repeats"`
+	KeyConflicts   int            `json:"idempotency_conflicts"`
+	Unknown        int            `json:"unknown_outcomes"`
+	Cut            int            `json:"attempts_cut_off_by_timeout"`
+	Silent         int            `json:"attempts_ended_for_a_missed_heartbeat"`
+	Closed         int            `json:"tasks_out_of_time"`
+	Beats          int            `json:"heartbeats"`
+	Checkpoints    int            `json:"checkpoints_handed_on"`
+	Staged         int            `json:"artifacts_staged"`
+	Published      int            `json:"artifacts_published"`
+	Dropped        int            `json:"artifacts_that_did_not_count"`
+	Purged         int            `json:"jobs_deleted"`
+	Cancels        int            `json:"cancels"`
+	CancelsBetween int            `json:"cancels_between_attempts"`
+	Forced         int            `json:"forced_ends"`
+	Pauses         int            `json:"pauses"`
+	Resumes        int            `json:"resumes"`
+	Replays        int            `json:"replays"`
+	Expired        int            `json:"jobs_expired"`
+	Skipped        int            `json:"skipped"`
+	Expansions     int            `json:"expansions"`
+	Joins          int            `json:"joins_released"`
+	Reopened       int            `json:"jobs_reopened"`
+	LostWakeUps    int            `json:"wake_ups_lost"`
+	Nested         int            `json:"operations_inside_others"`
+	VirtualHours   float64        `json:"virtual_hours"`
 }
 
 func newStats() Stats { return Stats{Faults: map[string]int{}} }
@@ -62,7 +63,7 @@ func (s *Stats) counters() map[string]int {
 	m := map[string]int{"operations": s.Operations, "commits": s.Commits, "checks": s.Checks, "jobs": s.Jobs, "tasks": s.Tasks, "grants": s.Grants, "losses": s.Losses, "released": s.Released,
 		"leases of lost answers taken back": s.TakenBack, "successes": s.Successes, "retries": s.Retries, "snoozes": s.Snoozes, "dead letters": s.DeadLetters,
 		"stale commits rejected": s.Stale, "late renewals refused": s.LateRenewals, "repeats answered alike": s.Repeats, "idempotent repeats": s.KeyRepeats,
-		"idempotency conflicts": s.KeyConflicts, "unknown outcomes": s.Unknown, "attempts cut off": s.Cut, "cancels": s.Cancels, "missed heartbeats": s.Silent, "tasks out of time": s.Closed, "heartbeats": s.Beats, "checkpoints handed on": s.Checkpoints, "artifacts staged": s.Staged, "artifacts published": s.Published, "artifacts that did not count": s.Dropped, "jobs deleted": s.Purged, "forced ends": s.Forced, "pauses": s.Pauses, "resumes": s.Resumes,
+		"idempotency conflicts": s.KeyConflicts, "unknown outcomes": s.Unknown, "attempts cut off": s.Cut, "cancels": s.Cancels, "cancels between attempts": s.CancelsBetween, "missed heartbeats": s.Silent, "tasks out of time": s.Closed, "heartbeats": s.Beats, "checkpoints handed on": s.Checkpoints, "artifacts staged": s.Staged, "artifacts published": s.Published, "artifacts that did not count": s.Dropped, "jobs deleted": s.Purged, "forced ends": s.Forced, "pauses": s.Pauses, "resumes": s.Resumes,
 		"replays": s.Replays, "jobs expired": s.Expired, "skipped": s.Skipped, "expansions": s.Expansions, "joins released": s.Joins, "jobs reopened": s.Reopened,
 		"wake-ups lost": s.LostWakeUps, "operations inside others": s.Nested}
 	for k := range kinds {
@@ -81,7 +82,7 @@ func (s *Stats) Add(o *Stats) {
 	for _, p := range []struct{ to, from *int }{{&s.Operations, &o.Operations}, {&s.Commits, &o.Commits}, {&s.Rows, &o.Rows}, {&s.Checks, &o.Checks}, {&s.Jobs, &o.Jobs}, {&s.Tasks, &o.Tasks},
 		{&s.Grants, &o.Grants}, {&s.Losses, &o.Losses}, {&s.Released, &o.Released}, {&s.TakenBack, &o.TakenBack}, {&s.Successes, &o.Successes}, {&s.Retries, &o.Retries},
 		{&s.Snoozes, &o.Snoozes}, {&s.DeadLetters, &o.DeadLetters}, {&s.Stale, &o.Stale}, {&s.LateRenewals, &o.LateRenewals}, {&s.Repeats, &o.Repeats}, {&s.KeyRepeats, &o.KeyRepeats},
-		{&s.KeyConflicts, &o.KeyConflicts}, {&s.Unknown, &o.Unknown}, {&s.Cut, &o.Cut}, {&s.Cancels, &o.Cancels}, {&s.Forced, &o.Forced}, {&s.Pauses, &o.Pauses}, {&s.Resumes, &o.Resumes},
+		{&s.KeyConflicts, &o.KeyConflicts}, {&s.Unknown, &o.Unknown}, {&s.Cut, &o.Cut}, {&s.Cancels, &o.Cancels}, {&s.CancelsBetween, &o.CancelsBetween}, {&s.Forced, &o.Forced}, {&s.Pauses, &o.Pauses}, {&s.Resumes, &o.Resumes},
 		{&s.Replays, &o.Replays}, {&s.Expired, &o.Expired}, {&s.Skipped, &o.Skipped}, {&s.Expansions, &o.Expansions}, {&s.Joins, &o.Joins}, {&s.Reopened, &o.Reopened},
 		{&s.Silent, &o.Silent}, {&s.Closed, &o.Closed}, {&s.Beats, &o.Beats}, {&s.Checkpoints, &o.Checkpoints}, {&s.Staged, &o.Staged}, {&s.Published, &o.Published}, {&s.Dropped, &o.Dropped}, {&s.Purged, &o.Purged},
 		{&s.LostWakeUps, &o.LostWakeUps}, {&s.Nested, &o.Nested}} {
