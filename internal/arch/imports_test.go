@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"internal/draw":            {},
 	"internal/wfcommons":       {},
 	"internal/dag/dagtest":     {},
-	"internal/admit":            {"internal/lifecycle"},
+	"internal/admit":           {"internal/lifecycle"},
 	"internal/reconcile":       {"internal/lifecycle", "internal/dag"},
 	"internal/store/driver":    {},
 	"internal/store/postgres":  {"internal/store/driver"},
