@@ -285,7 +285,7 @@ func (e *Engine) answerRepeats(ctx context.Context, tx store.Tx, reports []*repo
 		// What a cancelled job's worker gave back was stored as an acknowledgement, and a
 		// success whose output did not fit its schema as a failure.
 		end, ok := ends[r.lease]
-		if ok && (end.Outcome == r.Status || end.Outcome == drover.OutcomeCancelled && r.Status != drover.OutcomeSucceeded ||
+		if ok && (end.Outcome == r.Status || end.Outcome == drover.OutcomeCancelled && gaveBack(r.Status) ||
 			r.Status == drover.OutcomeSucceeded && unfitOutput(end)) {
 			r.answer.Status = end.Status
 			continue
@@ -293,6 +293,11 @@ func (e *Engine) answerRepeats(ctx context.Context, tx store.Tx, reports []*repo
 		r.answer.Err = drover.Errorf(drover.CodeLeaseLost, "task %s is not leased to this worker under lease_version %d any more; drop its outcome", r.lease.Task, r.lease.Version)
 	}
 	return nil
+}
+
+// gaveBack says that a worker had no result to tell.
+func gaveBack(outcome string) bool {
+	return outcome != drover.OutcomeSucceeded && outcome != drover.OutcomeFailed
 }
 
 // decide moves tasks that were running, and all that follows from them. Their

@@ -236,7 +236,8 @@ func (g *ghost) settled(c *call, bad func(string, string, ...any)) {
 			if a.Err != nil || a.Status != end.status {
 				bad("I11", "%s lease %d, reported %s: it became %s, the answer is %s %q", t, o.LeaseVersion, o.Status, end.status, a.Status, code)
 			}
-		case end.stored == o.Status && a.Err == nil && a.Status == end.status: // given back without its word, which would have been the same
+		case a.Err == nil && a.Status == end.status && (end.stored == o.Status || end.stored == drover.OutcomeCancelled && o.Status != drover.OutcomeSucceeded && o.Status != drover.OutcomeFailed):
+			// given back without its word, which would have been the same
 		default:
 			if code != drover.CodeLeaseLost {
 				bad("I03", "%s lease %d ended by %q; the late %s is answered %s %q", t, o.LeaseVersion, end.stored, o.Status, a.Status, code)
