@@ -26,8 +26,14 @@ func (w *Worker) ask(most int) *drover.Acquire {
 // answered ends an acquire. Its leases are started, or given back at once where
 // that is not possible any more.
 func (w *Worker) answered(s *session, a *drover.Acquire, leases []drover.Lease) {
+	w.launch(w.admit(s, a, leases))
+}
+
+// admit makes attempts of the leases of an acquire.
+func (w *Worker) admit(s *session, a *drover.Acquire, leases []drover.Lease) []*run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	runs := make([]*run, 0, len(leases))
 	w.asked -= a.Max
 	delete(s.asking, a.Number)
 	s.acquired = s.number // also of a lost answer: a renewal that does not name its leases gives them back
@@ -48,13 +54,14 @@ func (w *Worker) answered(s *session, a *drover.Acquire, leases []drover.Lease) 
 			continue
 		}
 		free--
-		w.start(s, l)
+		runs = append(runs, w.start(s, l))
 	}
 	if w.draining || late {
 		wake(w.renewWake) // at once: leases whose answer was given up with the poll are taken back by a renewal
 	}
 	wake(w.acquireWake)
 	wake(w.idleWake)
+	return runs
 }
 
 // takeTasks waits for leases with a long poll whenever slots are free and no

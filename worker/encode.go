@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -87,6 +88,9 @@ func decode(in json.RawMessage, v any) error {
 	if len(bytes.TrimSpace(in)) == 0 {
 		return nil
 	}
+	if t := reflect.TypeOf(v); t != nil && !anyIn(t) {
+		return json.Unmarshal(in, v)
+	}
 	d := json.NewDecoder(bytes.NewReader(in))
 	d.UseNumber()
 	if err := d.Decode(v); err != nil {
@@ -96,4 +100,36 @@ func decode(in json.RawMessage, v any) error {
 		return errors.New("something follows the value")
 	}
 	return nil
+}
+
+// anys says of types that were asked for if a number could land in an any of theirs.
+var anys sync.Map // of bool by reflect.Type
+
+func anyIn(t reflect.Type) bool {
+	if known, ok := anys.Load(t); ok {
+		return known.(bool)
+	}
+	found := lookForAny(t, map[reflect.Type]bool{})
+	anys.Store(t, found)
+	return found
+}
+
+func lookForAny(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Interface:
+		return true
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return lookForAny(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if lookForAny(t.Field(i).Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
 }

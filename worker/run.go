@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -35,8 +36,8 @@ type run struct {
 	log       *slog.Logger
 }
 
-// start runs a lease. The lock is held.
-func (w *Worker) start(s *session, l drover.Lease) {
+// start makes an attempt of a lease, for launch. The lock is held.
+func (w *Worker) start(s *session, l drover.Lease) *run {
 	r := &run{w: w, s: s, held: drover.Held{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion}, timeout: l.Timeout.Std()}
 	// The handler outlives the session's context: losing it cancels with a cause.
 	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(s.ctx))
@@ -44,20 +45,40 @@ func (w *Worker) start(s *session, l drover.Lease) {
 	r.reporter.w, r.reporter.r = w, r
 	w.runs[r.held] = r
 	w.live++
-	select {
-	case w.hands <- r:
-	default:
-		go w.hand(r)
+	return r
+}
+
+// launch runs attempts. After a few it lets those go first: what takes next to no time
+// is over by then, and its goroutine has the next, with the stack it has grown.
+func (w *Worker) launch(runs []*run) {
+	for i, r := range runs {
+		select {
+		case w.hands <- r:
+		default:
+			go w.hand(r)
+		}
+		if i%16 == 15 {
+			runtime.Gosched()
+		}
 	}
 }
 
-// hand runs one attempt after the other, until Run ends: a goroutine whose stack
-// has grown to what handlers need is worth keeping.
+// keptHands is how many goroutines wait for attempts: few, so that each has one often,
+// and the collector does not shrink its stack before.
+const keptHands = 64
+
+// hand runs one attempt after the other, until Run ends or enough others wait: a
+// goroutine whose stack has grown to what handlers need is worth keeping.
 func (w *Worker) hand(r *run) {
 	for {
 		w.supervise(r, w.handlers[r.task.Kind])
+		if w.waiting.Add(1) > keptHands {
+			w.waiting.Add(-1)
+			return
+		}
 		select {
 		case r = <-w.hands:
+			w.waiting.Add(-1)
 		case <-w.over:
 			return
 		}

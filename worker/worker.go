@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/drover-dev/drover"
@@ -65,8 +66,9 @@ type Worker struct {
 
 	acquireWake, settleWake, renewWake, idleWake chan struct{} // each holds one wake-up
 
-	hands chan *run     // attempts for goroutines that have run one before
-	over  chan struct{} // closed when Run ends
+	hands   chan *run     // attempts for goroutines that have run one before
+	waiting atomic.Int32  // goroutines that do, for hands
+	over    chan struct{} // closed when Run ends
 
 	mu       sync.Mutex // everything below
 	handlers map[string]Handler
