@@ -141,7 +141,7 @@ func (s taskState) settled(o taskOp) (taskState, taskAnswer) {
 			var version, session int64
 			var outcome, status string
 			if n, _ := fmt.Sscan(e, &version, &session, &outcome, &status); n == 4 && version == int64(o.version) && session == int64(o.session) &&
-				(outcome == o.word || outcome == drover.OutcomeCancelled && o.word != drover.OutcomeSucceeded) {
+				(outcome == o.word || outcome == drover.OutcomeCancelled && o.word != drover.OutcomeSucceeded && o.word != drover.OutcomeFailed) {
 				first, _ := drover.ParseStatus(status)
 				return s, taskAnswer{status: first}
 			}

@@ -566,7 +566,7 @@ func (m *model) settle(s int, list []outcome) []answer {
 		o := list[i]
 		out[i].lost = true
 		for _, e := range o.task.ends {
-			if e.version == o.version && e.session == s && (e.outcome == o.status || e.outcome == drover.OutcomeCancelled && o.status != drover.OutcomeSucceeded) {
+			if e.version == o.version && e.session == s && (e.outcome == o.status || e.outcome == drover.OutcomeCancelled && o.status != drover.OutcomeSucceeded && o.status != drover.OutcomeFailed) {
 				out[i] = answer{status: e.status}
 			}
 		}

@@ -191,7 +191,7 @@ func (p *play) name(prefix string) string {
 }
 
 func (p *play) openSession(rt *rapid.T) {
-	got, _ := p.ask(rt, "open a session", func(s *side) (string, error) {
+	got, lost := p.ask(rt, "open a session", func(s *side) (string, error) {
 		x, err := s.OpenSession(context.Background(), s.c, drover.NewSession{Worker: "w", Queues: []string{"default"}, Slots: 1000})
 		if err == nil {
 			s.sessions = append(s.sessions, x.ID)
@@ -199,6 +199,9 @@ func (p *play) openSession(rt *rapid.T) {
 		return "", err
 	})
 	agree(rt, "open a session", got, " done")
+	if lost {
+		p.sweepAll()
+	}
 	p.sessions = append(p.sessions, &session{expires: p.model.now.Add(leaseFor)})
 }
 
