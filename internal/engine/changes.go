@@ -178,7 +178,11 @@ var endEvents = map[drover.Status]drover.EventType{
 // nil for a job its task's row stands for.
 func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how ending) {
 	errorJSON := encodeFailure(how.failure)
-	x.took(j, &t, endEvents[t.Status], how.data(&t))
+	var data []byte
+	if !how.toldByFinal(&t) {
+		data = how.data(&t)
+	}
+	x.took(j, &t, endEvents[t.Status], data)
 	x.finals = append(x.finals, store.FinalRow{Task: t, Tenant: tenant, At: t.Since, Output: how.output, Error: errorJSON})
 	if t.Status == drover.Failed || t.Status == drover.DeadLetter {
 		x.letters = append(x.letters, letterOf(tenant, t, t.Since, how.pipeline, how.name, how.kind, how.failure))
@@ -414,6 +418,12 @@ func (e *Engine) tell(x *changes) {
 			e.OnEvents(ids)
 		}
 	}
+}
+
+// toldByFinal says that the row in task_final has all that the event would say: of the
+// success of a first attempt, which is what most events are about. See Events.
+func (how *ending) toldByFinal(t *lifecycle.Task) bool {
+	return t.Status == drover.Succeeded && t.Generation == 1 && how.was != nil && how.was.Attempt == 1 && how.was.Losses == 0 && how.reason == "" && how.failure == nil
 }
 
 // data is what the event of an attempt's or a task's end says.

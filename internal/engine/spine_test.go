@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -505,6 +506,59 @@ func TestWorkerGetsOnlyKindsItHas(t *testing.T) {
 		}
 		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
 		w.want(id, drover.Succeeded)
+	})
+}
+
+// TestTheEventOfAFirstSuccessSaysWhatItsEndSays: it is stored with the task's end and
+// read from there, also when the task has been replayed since.
+func TestTheEventOfAFirstSuccessSaysWhatItsEndSays(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: p\ninput: {type: object}\ntasks:\n  m: {run: k, for_each: \"${{ input.of }}\"}\n")
+		ids := []drover.JobID{w.submit(drover.NewJob{Kind: "k"})}
+		w.settle(drover.Outcome{TaskID: w.one().TaskID, LeaseVersion: 1, Status: drover.OutcomeSnoozed, RetryAfter: drover.Duration(time.Second)})
+		ids = append(ids, w.submit(drover.NewJob{Pipeline: "p", Input: json.RawMessage(`{"of":[1,2]}`)}))
+		w.pass(10 * time.Second)
+		w.step("timers", w.TimersOnce)
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		said := func() (list []string) {
+			t.Helper()
+			for _, id := range ids {
+				for _, ev := range must(w.Events(t.Context(), w.c, id, 0, 0)) {
+					if ev.Type != drover.TaskSucceeded {
+						continue
+					}
+					var d struct {
+						Status, Name, Outcome        string
+						WorkerID                     string `json:"worker_id"`
+						Index, Generation, Attempt   int
+						LeaseVersion                 int `json:"lease_version"`
+						ReadyAt, QueuedAt, ClaimedAt time.Time
+					}
+					if err := json.Unmarshal(ev.Data, &d); err != nil || d.Status != "SUCCEEDED" || d.Outcome != "succeeded" || d.WorkerID != w.session.String() {
+						t.Errorf("%s: %v", ev.Data, err)
+					}
+					list = append(list, fmt.Sprintf("%s[%d] generation %d attempt %d lease_version %d", d.Name, d.Index, d.Generation, d.Attempt, d.LeaseVersion))
+					for _, at := range []string{"ready_at", "queued_at", "claimed_at"} {
+						if !strings.Contains(string(ev.Data), `"`+at+`":"20`) {
+							t.Errorf("%s says no %s", ev.Data, at)
+						}
+					}
+				}
+			}
+			slices.Sort(list)
+			return list
+		}
+		want := []string{"k[0] generation 1 attempt 1 lease_version 2", "m[0] generation 1 attempt 1 lease_version 1", "m[1] generation 1 attempt 1 lease_version 1"}
+		if got := said(); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if _, err := w.Replay(t.Context(), w.c, w.taskOf(ids[0], "k").ID, engine.ReplayRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "2") })
+		if got, want := said(), slices.Insert(slices.Clone(want), 1, "k[0] generation 2 attempt 1 lease_version 3"); !slices.Equal(got, want) {
+			t.Errorf("after a replay %q, want %q", got, want)
+		}
 	})
 }
 

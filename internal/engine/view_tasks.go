@@ -442,6 +442,9 @@ func (e *Engine) Events(ctx context.Context, c Caller, id drover.JobID, after in
 		if err := tx.Pipe(ctx, store.Events(id, max(after, 0), pageSize(limit), &rows)); err != nil {
 			return err
 		}
+		if err := e.firstSuccesses(ctx, tx, rows); err != nil {
+			return err
+		}
 		out = make([]drover.Event, len(rows))
 		for i, r := range rows {
 			out[i] = drover.Event{JobID: r.Job, Seq: r.Seq, Type: r.Type, At: r.At.Time(), TaskID: r.Task}
@@ -455,4 +458,48 @@ func (e *Engine) Events(ctx context.Context, c Caller, id drover.JobID, after in
 		return nil, fmt.Errorf("list events: %w", err)
 	}
 	return out, nil
+}
+
+// firstSuccesses gives events of first attempts that succeeded what they say, which
+// stands in the rows of the tasks' ends: see ending.toldByFinal.
+func (e *Engine) firstSuccesses(ctx context.Context, tx store.Tx, rows []store.EventRow) error {
+	var ids []drover.TaskID
+	for _, r := range rows {
+		if r.Type == drover.TaskSucceeded && len(r.Data) == 0 {
+			ids = append(ids, r.Task)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	finals := make(map[drover.TaskID]store.FinalRow, len(ids))
+	var tasks []store.TaskRow
+	if err := tx.Pipe(ctx, store.FirstFinals(ids, finals), store.ReadTasks(ids, &tasks)); err != nil {
+		return err
+	}
+	told := make(map[drover.TaskID][]byte, len(tasks))
+	for _, row := range tasks {
+		f, ok := finals[row.ID]
+		if !ok {
+			continue
+		}
+		var plan *compiled
+		if row.Pipeline != 0 {
+			var err error
+			if plan, err = e.plan(ctx, tx, row.Pipeline); err != nil {
+				return err
+			}
+		}
+		t := f.Task
+		t.Index = row.Index
+		how := ending{was: &t, outcome: drover.OutcomeSucceeded}
+		how.at(plan, row.Node, row.Kind)
+		told[row.ID] = how.data(&t)
+	}
+	for i := range rows {
+		if r := &rows[i]; r.Type == drover.TaskSucceeded && len(r.Data) == 0 {
+			r.Data = told[r.Task]
+		}
+	}
+	return nil
 }

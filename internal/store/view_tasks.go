@@ -51,6 +51,7 @@ func spanned(table, cols string) *driver.Text {
 
 var (
 	viewFinal  = lastFinal("read last ends of tasks", finalCols)
+	firstFinal = driver.New("read first ends of tasks", "id uuid", "SELECT "+finalCols+" FROM {rows} JOIN task_final f ON f.task_id = {id} AND f.generation = 1")
 	taskOutput = lastFinal("read a task's output", "f.output")
 
 	viewRunning = driver.New("read running tasks", "id uuid", "SELECT "+qualify("q", runningCols)+" FROM {rows} JOIN task_running q ON q.task_id = {id}")
@@ -175,7 +176,16 @@ func TasksWith(r Reach, statuses []drover.Status) (lists []*[]Place, stmts []Stm
 
 // LastFinals reads how the last generations of tasks ended, without outputs.
 func LastFinals(ids []drover.TaskID, finals map[drover.TaskID]FinalRow) Stmt {
-	return Stmt{Text: viewFinal, Cols: taskIDs(ids), Scan: func(r driver.Row) error {
+	return endsOf(viewFinal, ids, finals)
+}
+
+// FirstFinals reads how the first generations of tasks ended, without outputs.
+func FirstFinals(ids []drover.TaskID, finals map[drover.TaskID]FinalRow) Stmt {
+	return endsOf(firstFinal, ids, finals)
+}
+
+func endsOf(text *driver.Text, ids []drover.TaskID, finals map[drover.TaskID]FinalRow) Stmt {
+	return Stmt{Text: text, Cols: taskIDs(ids), Scan: func(r driver.Row) error {
 		var f FinalRow
 		var status int16
 		var waits []byte
