@@ -49,17 +49,3 @@ const (
 	CircuitProbing    = "probing"
 	CircuitRecovering = "recovering"
 )
-
-// BlockerCircuit is the code of a wait for a circuit that is not closed.
-const BlockerCircuit = "circuit_open"
-
-// Blocker is a reason why a task does not run.
-type Blocker struct {
-	Code string `json:"code"`
-	// Subject names what is waited for, such as the circuit.
-	Subject string    `json:"subject,omitempty"`
-	Since   time.Time `json:"since,omitzero"`
-	// Until is when it is looked at again; zero when that is not known.
-	Until   time.Time `json:"until,omitzero"`
-	Message string    `json:"message"`
-}

@@ -69,9 +69,6 @@ type Reuse struct {
 	Generation int    `json:"generation"`
 }
 
-// BlockerNoWorker is the code of a task whose kind no live worker of its queue runs.
-const BlockerNoWorker = "no_worker_for_kind"
-
 // Cancellation is a cancel on its way: requested, then acknowledged by the worker,
 // whose handler cleans up; with the handler's end, or when its grace is over, the
 // task is CANCELLED and its attempt's outcome says which: cancelled or forced.

@@ -221,6 +221,16 @@ func (c *Client) Task(ctx context.Context, id drover.TaskID) (drover.Task, error
 	return get[drover.Task](ctx, c, taskPath(id), nil)
 }
 
+// Explain says of a task why it does not run, or who runs it, or how its time was spent.
+func (c *Client) Explain(ctx context.Context, id drover.TaskID) (drover.Explanation, error) {
+	return get[drover.Explanation](ctx, c, taskPath(id)+"/explain", nil)
+}
+
+// ExplainJob says of a job what it waits for.
+func (c *Client) ExplainJob(ctx context.Context, id drover.JobID) (drover.JobExplanation, error) {
+	return get[drover.JobExplanation](ctx, c, jobPath(id)+"/explain", nil)
+}
+
 // Attempts returns every attempt of a task, of all generations.
 func (c *Client) Attempts(ctx context.Context, id drover.TaskID) ([]drover.Attempt, error) {
 	return all[drover.Attempt](ctx, c, taskPath(id)+"/attempts", url.Values{})

@@ -62,6 +62,21 @@ func (c *Client) Queue(ctx context.Context, name string) (drover.Queue, error) {
 	return get[drover.Queue](ctx, c, "/v1/queues/"+url.PathEscape(name), nil)
 }
 
+// Waits says who waits for what, grouped by reason, tenant and queue, or some of
+// them; by reason when none is named.
+func (c *Client) Waits(ctx context.Context, groupBy ...string) ([]drover.WaitGroup, error) {
+	q := url.Values{}
+	if len(groupBy) > 0 {
+		q.Set("group_by", strings.Join(groupBy, ","))
+	}
+	return all[drover.WaitGroup](ctx, c, "/v1/waits", q)
+}
+
+// Capacity says which workers there are, and how many each queue wants.
+func (c *Client) Capacity(ctx context.Context) (drover.Capacity, error) {
+	return get[drover.Capacity](ctx, c, "/v1/capacity", nil)
+}
+
 // Circuits returns the tenant's circuits.
 func (c *Client) Circuits(ctx context.Context) ([]drover.Circuit, error) {
 	return all[drover.Circuit](ctx, c, "/v1/circuits", url.Values{})

@@ -51,7 +51,7 @@ var sampleTask = drover.Task{
 	Waits: map[string]drover.Duration{"handoff": drover.Duration(time.Second)},
 
 	ClosesAt: at.Add(time.Hour), HeartbeatAt: at, Checkpoint: raw(`{"segment":8}`), Circuit: "model-server",
-	Blockers: []drover.Blocker{{Code: drover.BlockerCircuit, Subject: "model-server", Since: at, Until: at.Add(time.Minute), Message: "circuit model-server is open"}},
+	Blockers: []drover.Blocker{{Code: drover.BlockerCircuit, Layer: drover.LayerBusiness, Primary: true, Subject: drover.Subject{Kind: "circuit", Name: "model-server"}, Since: at, Until: at.Add(time.Minute), Message: "circuit model-server is open"}},
 }
 
 var sampleLease = drover.Lease{

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) queueCommand() *cobra.Command {
-	return a.noun("queue", "Look at queues: what waits, what runs, who works", true, a.queueList(), a.queueGet())
+	return a.noun("queue", "Look at queues: what waits, what runs, who works", true, a.queueList(), a.queueGet(), a.queueStats())
 }
 
 var queueColumns = columns[drover.Queue]{

@@ -66,7 +66,7 @@ var taskColumns = columns[drover.Task]{
 			facts = append(facts, fact{name: "WAITS FOR", text: counted(t.Unmet, "task", "tasks") + " before it"})
 		}
 		for _, b := range t.Blockers {
-			facts = append(facts, fact{name: "BLOCKED BY", text: b.Message + " (" + b.Code + ", for " + p.age(b.Since) + ")", paint: yellow})
+			facts = append(facts, fact{name: "BLOCKED BY", text: b.Message + " (" + string(b.Code) + ", for " + p.age(b.Since) + ")", paint: yellow})
 		}
 		if t.Progress != nil {
 			facts = append(facts, fact{name: "PROGRESS", text: progressText(*t.Progress)})
@@ -92,7 +92,7 @@ func taskTrouble(t drover.Task) string {
 func blockersText(list []drover.Blocker) string {
 	words := make([]string, len(list))
 	for i, b := range list {
-		words[i] = b.Message + " (" + b.Code + ")"
+		words[i] = b.Message + " (" + string(b.Code) + ")"
 	}
 	return strings.Join(words, "; ")
 }

@@ -190,13 +190,22 @@ func workerState(p *printer, s drover.Session) string {
 }
 
 func (a *app) workerList() *cobra.Command {
-	return &cobra.Command{
+	var groups bool
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List workers",
 		Example: `  drover worker list
-  drover worker list -o wide`,
+  drover worker list -o wide
+  drover worker list --groups`,
 		Args: args(cobra.NoArgs),
 		RunE: a.ask(func(ctx context.Context, c *client.Client, _ []string) error {
+			if groups {
+				got, err := c.Capacity(ctx)
+				if err != nil {
+					return err
+				}
+				return printList(a.printer(), workerGroupColumns, got.Groups)
+			}
 			sessions, err := c.Workers(ctx)
 			if err != nil {
 				return err
@@ -204,4 +213,6 @@ func (a *app) workerList() *cobra.Command {
 			return printList(a.printer(), workerColumns, sessions)
 		}),
 	}
+	cmd.Flags().BoolVar(&groups, "groups", false, "those that are alike together, with slots used and free")
+	return cmd
 }

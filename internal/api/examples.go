@@ -57,6 +57,33 @@ var (
 		QueuedAt: exampleTime.Add(time.Second), ClaimedAt: exampleTime.Add(2 * time.Second), FinishedAt: exampleTime.Add(9 * time.Second),
 		Input: exampleJSON(`{"segment":2}`), Error: &drover.Failure{Class: drover.ClassRetryable, Message: "model server answered 500", Type: "http_500"},
 	}
+	exampleBlocker = drover.Blocker{
+		Code: drover.BlockerWorkersFull, Layer: drover.LayerExecution, Primary: true, Subject: drover.Subject{Kind: "queue", Name: "cpu", Limit: 4, Used: 4, Queued: 17, Position: 4},
+		Since: exampleTime.Add(time.Second), Waited: drover.Duration(4 * time.Minute), ETA: exampleETA,
+		Holders: []drover.Holder{{Tenant: "another tenant", HeldFor: drover.Duration(71 * time.Second)}}, MoreHolders: 3,
+		Message:  "All workers of queue cpu that can run it are busy (4 of 4 slots in use); it is 4th of 17.",
+		Remedies: []drover.Remedy{{Action: "add_workers", Message: "Start more workers, or more slots, for queue cpu."}},
+	}
+	exampleETA         = &drover.ETA{P50: drover.Duration(95 * time.Second), P90: drover.Duration(210 * time.Second), Basis: "42 ends in the last 15m", Confidence: "medium"}
+	exampleExplanation = drover.Explanation{
+		TaskID: exampleTaskID, JobID: exampleJobID, Name: "features", Index: 2, Mapped: true, Status: drover.Queued, Generation: 1, WaitingSince: exampleBlocker.Since, Waited: exampleBlocker.Waited,
+		Layer: exampleBlocker.Layer, Message: exampleBlocker.Message, Blockers: []drover.Blocker{exampleBlocker}, Start: exampleETA,
+		Executor:       drover.Executor{Queue: "cpu", Kind: "features", Workers: 1, Matching: 1, Slots: 4, Message: "A worker of queue cpu that runs features: 1 of 1 worker match, 0 of 4 slots free."},
+		History:        []drover.Spent{{Code: "dependency", From: exampleTime, To: exampleTime.Add(time.Second), Duration: drover.Duration(time.Second)}},
+		TotalsByReason: map[string]drover.Duration{"dependency": drover.Duration(time.Second), "handoff": drover.Duration(4 * time.Minute)},
+	}
+	exampleJobExplanation = drover.JobExplanation{
+		JobID: exampleJobID, Status: drover.Running, WaitingSince: exampleBlocker.Since, Waited: exampleBlocker.Waited, Layer: exampleBlocker.Layer,
+		Message: "Task features[2] (QUEUED): " + exampleBlocker.Message, Blockers: exampleExplanation.Blockers, On: &exampleTaskID, Counts: drover.Counts{Total: 4, Queued: 1, Pending: 2, Succeeded: 1},
+		Tasks: []drover.Explanation{exampleExplanation}, MoreTasks: 2, TotalsByReason: exampleExplanation.TotalsByReason,
+	}
+	exampleWaits = drover.WaitGroup{Reason: drover.BlockerWorkersFull, Layer: drover.LayerExecution, Waiting: 17, OldestSince: exampleTime, OldestAge: drover.Duration(5 * time.Minute), Top: drover.BlockerWorkersFull,
+		Subject: drover.Subject{Kind: "queue", Name: "cpu", Limit: 4, Used: 4}, Message: "17 tasks wait, the oldest for 5m; 17 wait for workers_full cpu."}
+	exampleCapacity = drover.Capacity{
+		Groups: []drover.WorkerGroup{{Queues: []string{"cpu"}, Labels: map[string]string{"zone": "a"}, Workers: 1, Slots: 4, Used: 4, Utilisation: 1}},
+		Queues: []drover.QueueHint{{Queue: "cpu", Waiting: 17, Startable: 17, Workers: 1, Slots: 4, Used: 4, Utilisation: 1, Desired: 2,
+			Reason: "17 wait only for a worker; with 2 workers they have started within 1m0s", TwoMoreWorkers: "8 start at once instead of 0; all have started in 28s instead of 1m25s."}},
+	}
 	exampleOperationID = drover.OperationID(exampleID(5))
 	exampleLetter      = drover.Letter{
 		TaskID: exampleTaskID, Generation: 1, JobID: exampleJobID, Status: drover.DeadLetter, Pipeline: "dataset-ingestion", Name: "features", Index: 2, Kind: "features", Queue: "cpu",

@@ -40,6 +40,8 @@ var words = map[reflect.Type]object{
 	reflect.TypeFor[drover.Code]():        enumSchema("Code"),
 	reflect.TypeFor[drover.EventType]():   enumSchema("EventType"),
 	reflect.TypeFor[drover.ErrorClass]():  enumSchema("ErrorClass"),
+	reflect.TypeFor[drover.Reason]():      enumSchema("Reason"),
+	reflect.TypeFor[drover.Layer]():       enumSchema("Layer"),
 }
 
 // narrower are members whose strings are of a closed list that their Go type does not tell.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/internal/explain"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -197,20 +198,7 @@ func circuitBlockers(c store.CircuitRow, now lifecycle.Instant) []drover.Blocker
 	if c.State == lifecycle.CircuitClosed {
 		return nil
 	}
-	b := drover.Blocker{Code: drover.BlockerCircuit, Subject: c.Name, Since: c.Since.Time(), Until: c.Until.Time()}
-	switch c.State {
-	case lifecycle.CircuitOpen:
-		b.Message = fmt.Sprintf("circuit %s is open: %s; one task tries at %s", c.Name, c.Reason, b.Until.Format(timeFormat))
-		if c.Until == 0 {
-			b.Message = fmt.Sprintf("circuit %s was opened by hand: %s", c.Name, c.Reason)
-		}
-	case lifecycle.CircuitProbing:
-		b.Message = fmt.Sprintf("circuit %s is open; task %s tries if it works again", c.Name, c.Probe)
-	case lifecycle.CircuitRecovering:
-		b.Message = fmt.Sprintf("circuit %s recovers: tasks are let go little by little until %s", c.Name, b.Until.Format(timeFormat))
-	case lifecycle.CircuitClosed:
-	}
-	return []drover.Blocker{b}
+	return []drover.Blocker{explain.Circuit(c.Name, c.State.String(), c.Reason, c.Probe, c.Since.Time(), c.Until.Time())}
 }
 
 func (e *Engine) showCircuit(c store.CircuitRow) drover.Circuit {

@@ -50,7 +50,7 @@ func TestAnOpenCircuitStopsItsTasksAndNoOthers(t *testing.T) {
 		if x.Status != drover.Queued || x.Attempt != 0 || x.Circuit != "payment-api" || len(x.Blockers) != 1 {
 			t.Fatalf("a waiter is %+v", x)
 		}
-		if b := x.Blockers[0]; b.Code != "circuit_open" || b.Subject != "payment-api" || b.Since.IsZero() || b.Until.Sub(w.Now()).Round(time.Second) != 10*time.Second || !strings.Contains(b.Message, "no answer 4") {
+		if b := x.Blockers[0]; b.Code != "circuit_open" || b.Subject.Name != "payment-api" || b.Since.IsZero() || b.Until.Sub(w.Now()).Round(time.Second) != 10*time.Second || !strings.Contains(b.Message, "no answer 4") {
 			t.Errorf("it waits for %+v", b)
 		}
 

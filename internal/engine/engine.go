@@ -50,6 +50,7 @@ type Engine struct {
 	lanes    cursors
 	marks    claimMarks
 	filing   filing
+	seen     observed
 
 	tokens tokenCache
 

@@ -150,7 +150,7 @@ func (e *Engine) blockers(ctx context.Context, tx store.Tx, list []taskState, sh
 		}) {
 			said = fmt.Sprintf("no live worker of queue %q runs tasks of kind %q", t.Queue, t.Kind)
 		}
-		t.Blockers = append(t.Blockers, drover.Blocker{Code: drover.BlockerNoWorker, Subject: t.Kind, Since: t.ReadyAt, Message: said})
+		t.Blockers = append(t.Blockers, drover.Blocker{Code: drover.BlockerNoWorker, Subject: drover.Subject{Kind: "kind", Name: t.Kind}, Since: t.ReadyAt, Message: said})
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func TestTasksThatNoWorkerTakesAreTold(t *testing.T) {
 			for _, task := range must[[]drover.Task](t)(s.Tasks(ctx, s.c, TaskQuery{Job: id, Limit: 10})) {
 				said := ""
 				for _, b := range task.Blockers {
-					said += b.Code + ": " + b.Message
+					said += string(b.Code) + ": " + b.Message
 				}
 				blockers = append(blockers, said)
 			}

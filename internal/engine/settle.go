@@ -657,6 +657,7 @@ func (e *Engine) giveBack(ctx context.Context, list []unfit) {
 // nothing depends on it.
 func (e *Engine) after(ctx context.Context, x *changes) {
 	e.tell(x)
+	e.seen.note(x)
 	for _, c := range x.circuits {
 		e.logCircuit(ctx, c)
 	}

@@ -45,6 +45,7 @@ func Loops(e *engine.Engine) []Loop {
 		{Name: "janitor", Step: e.CleanOnce, Every: 30 * time.Second, Greedy: true, Timeout: 5 * time.Minute}, // what nobody needs any more
 		{Name: "purger", Step: e.PurgeOnce, Every: time.Second, Greedy: true, Timeout: 5 * time.Minute},       // finished jobs that were kept long enough
 		{Name: "reconciler", Step: e.ReconcileOnce, Every: 2 * time.Second, Timeout: 5 * time.Minute},         // rows that do not agree with the records
+		{Name: "observer", Step: e.ObserveOnce, Every: 5 * time.Second},                                       // how long tasks ran, for forecasts
 		{Name: "artifacts", Step: e.CleanArtifactsOnce, Every: 10 * time.Minute, Timeout: time.Hour},          // files that no artifact has
 		{Name: "vacuum", Step: e.VacuumOnce, Every: 2 * time.Second, Timeout: 10 * time.Minute},               // the churning tables
 	}

@@ -1,0 +1,179 @@
+package forecast
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Busy is a slot that is in use.
+type Busy struct {
+	For time.Duration // it has been
+	Of  *Service      // of those that it is one of
+}
+
+// Ahead are tasks that go first.
+type Ahead struct {
+	N  int
+	Of *Service
+}
+
+// Line is what a task waits in: slots that are given back and taken again by those
+// ahead of it.
+type Line struct {
+	Free int
+	Busy []Busy
+	// MoreBusy slots are in use besides, about which nothing more is said: they are
+	// like those of Busy.
+	MoreBusy int
+	Ahead    []Ahead
+}
+
+// Wait is when a wait is over: half of such waits are by P50, nine of ten by P90.
+type Wait struct {
+	P50, P90 time.Duration
+	// From is how many runs it is judged by.
+	From int
+}
+
+const (
+	trials   = 200 // of one forecast
+	simulate = 300 // of those ahead; what the others take is drawn at once
+	slotsMax = 256 // that are looked at one by one
+)
+
+// Confidence is low, medium or high.
+func (w Wait) Confidence() string {
+	switch {
+	case w.From >= 100:
+		return "high"
+	case w.From >= 20:
+		return "medium"
+	}
+	return "low"
+}
+
+// Plus adds something that follows it, independent of it.
+func (w Wait) Plus(o Wait) Wait {
+	p50 := w.P50 + o.P50
+	a, b := float64(w.P90-w.P50), float64(o.P90-o.P50)
+	from := min(w.From, o.From)
+	if w == (Wait{}) || o == (Wait{}) {
+		from = max(w.From, o.From)
+	}
+	return Wait{P50: p50, P90: p50 + time.Duration(math.Hypot(a, b)), From: from}
+}
+
+// Of is the forecast of a run, of which elapsed has passed.
+func (s *Service) Of(elapsed time.Duration) (Wait, bool) {
+	if s.N() == 0 {
+		return Wait{}, false
+	}
+	return Wait{P50: s.Left(0.5, elapsed), P90: s.Left(0.9, elapsed), From: s.N()}, true
+}
+
+// dice is a small generator of its own, so that the same line has the same forecast.
+type dice uint64
+
+func (d *dice) draw() float64 {
+	*d += 0x9e3779b97f4a7c15
+	z := uint64(*d)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return float64((z^z>>31)>>11) / (1 << 53)
+}
+
+// Forecast says when the task has its slot. It plays the line a number of times:
+// what is in use is given back at times drawn from those that ran as long already,
+// and each of those ahead takes the next. It does not know who comes later and goes
+// first.
+func (l Line) Forecast() (Wait, bool) {
+	ahead, known := 0, 0
+	from := math.MaxInt
+	for _, a := range l.Ahead {
+		ahead += a.N
+		if a.N > 0 && a.Of.N() > 0 {
+			known += a.N
+			from = min(from, a.Of.N())
+		}
+	}
+	if ahead < l.Free {
+		return Wait{From: keep}, true // it is its turn
+	}
+	busy := slices.DeleteFunc(slices.Clone(l.Busy), func(b Busy) bool { return b.Of.N() == 0 })
+	for _, b := range busy {
+		from = min(from, b.Of.N())
+	}
+	if len(busy) == 0 && l.Free == 0 || ahead > 0 && known == 0 && len(busy) == 0 {
+		return Wait{}, false
+	}
+	pick := func(d *dice) *Service {
+		if known == 0 {
+			return busy[int(d.draw()*float64(len(busy)))].Of
+		}
+		k := int(d.draw() * float64(known))
+		for _, a := range l.Ahead {
+			if a.Of.N() == 0 {
+				continue
+			}
+			if k -= a.N; k < 0 {
+				return a.Of
+			}
+		}
+		return l.Ahead[len(l.Ahead)-1].Of // not reached
+	}
+	// More slots than are looked at: the line is taken as one for the part of them.
+	slots := len(l.Busy) + l.MoreBusy + l.Free
+	looked := min(slots, slotsMax)
+	turns := ahead * looked / max(slots, 1)
+	free := min(l.Free*looked/max(slots, 1), looked)
+	if len(busy) == 0 {
+		free = max(free, 1)
+	}
+	d := dice(uint64(ahead)<<20 ^ uint64(slots))
+	ends := make([]float64, trials)
+	q := make([]float64, 0, looked)
+	for i := range ends {
+		q = q[:0]
+		for range free {
+			q = append(q, 0)
+		}
+		for k := 0; len(q) < looked && len(busy) > 0; k++ {
+			b := busy[k%len(busy)]
+			q = append(q, float64(b.Of.Left(d.draw(), b.For)))
+		}
+		slices.Sort(q) // a sorted list is a heap
+		for range min(turns, simulate) {
+			q[0] += float64(pick(&d).Quantile(d.draw()))
+			sink(q)
+		}
+		ends[i] = q[0]
+		if more := turns - simulate; more > 0 {
+			s := pick(&d)
+			mean := float64(more) * s.Mean().Seconds() / float64(looked)
+			sd := math.Sqrt(float64(more)*s.variance()) / float64(looked)
+			normal := math.Sqrt(-2*math.Log(1-d.draw())) * math.Cos(2*math.Pi*d.draw())
+			ends[i] += max(0, mean+sd*normal) * float64(time.Second)
+		}
+	}
+	slices.Sort(ends)
+	return Wait{P50: time.Duration(ends[trials/2]), P90: time.Duration(ends[trials*9/10]), From: from}, true
+}
+
+// sink restores the heap whose root has grown.
+func sink(q []float64) {
+	for i := 0; ; {
+		k := 2*i + 1
+		if k >= len(q) {
+			return
+		}
+		if k+1 < len(q) && q[k+1] < q[k] {
+			k++
+		}
+		if q[i] <= q[k] {
+			return
+		}
+		q[i], q[k] = q[k], q[i]
+		i = k
+	}
+}

@@ -1,0 +1,246 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store/driver"
+)
+
+// MaxPlace is up to where a place in a line is counted.
+const MaxPlace = 1000
+
+var beyond = fmt.Sprintf(" LIMIT %d", MaxPlace+1)
+
+// LinePlace is a row's place in task_queued or task_ready.
+type LinePlace struct {
+	Queue, Lane int32
+	Class       drover.Class
+	Due         instant
+	Task        drover.TaskID
+}
+
+// lineTexts are the statements about one of the tables that lines stand in.
+type lineTexts struct{ above, lanes, before, behind *driver.Text }
+
+func textsOf(table string) lineTexts {
+	return lineTexts{
+		above: driver.New("count of classes above in "+table, "",
+			"SELECT coalesce(min(q.class), 0), count(*) FROM (SELECT x.class FROM "+table+" x WHERE x.queue = $1 AND x.class < $2 AND x.lane <> 0 ORDER BY x.queue, x.class"+beyond+") q"),
+		lanes: driver.New("lanes of a class in "+table, "",
+			"WITH RECURSIVE c(lane, k) AS (SELECT (SELECT q.lane FROM "+table+" q WHERE q.queue = $1 AND q.class = $2 AND q.lane > 0 ORDER BY q.queue, q.class, q.lane LIMIT 1), 1 "+
+				"UNION ALL SELECT (SELECT q.lane FROM "+table+" q WHERE q.queue = $1 AND q.class = $2 AND q.lane > c.lane ORDER BY q.queue, q.class, q.lane LIMIT 1), c.k + 1 FROM c WHERE c.lane IS NOT NULL AND c.k < $3) "+
+				"SELECT lane FROM c WHERE lane IS NOT NULL"),
+		before: driver.New("count before a place in "+table, "",
+			"SELECT count(*) FROM (SELECT 1 FROM "+table+" x WHERE x.queue = $1 AND x.class = $2 AND x.lane = $3 AND (x.due_at, x.task_id) < ($4, $5) ORDER BY x.due_at, x.task_id"+beyond+") q"),
+		behind: driver.New("count of lanes in "+table, "lane int, n int",
+			"SELECT {lane}, count(*) FROM {rows} JOIN {pg:LATERAL} (SELECT 1 FROM "+table+" x WHERE x.queue = $1 AND x.class = $2 AND x.lane = {lane} LIMIT {n}) q ON 1 = 1 GROUP BY 1"),
+	}
+}
+
+var (
+	readyLine  = textsOf("task_ready")
+	queuedLine = textsOf("task_queued")
+)
+
+func lineOf(s drover.Status) lineTexts {
+	if s == drover.Ready {
+		return readyLine
+	}
+	return queuedLine
+}
+
+// Line is what stands in a queue beside a task.
+type Line struct {
+	// Above counts those of classes that go first, of which First is the first.
+	Above int64
+	First drover.Class
+	// Before counts those of the task's own lane that go first.
+	Before int64
+	// Lanes are those of the class that have rows, up to MaxLanes.
+	Lanes []int32
+}
+
+// ReadLine reads what goes before a READY or QUEUED task. Counts end at MaxPlace+1.
+func ReadLine(status drover.Status, p LinePlace, line *Line) []Stmt {
+	t := lineOf(status)
+	return []Stmt{
+		{Text: t.above, Args: []any{p.Queue, int16(p.Class)}, Scan: func(r driver.Row) error { return r.Scan((*int16)(&line.First), &line.Above) }},
+		{Text: t.before, Args: []any{p.Queue, int16(p.Class), p.Lane, int64(p.Due), [16]byte(p.Task)}, Scan: func(r driver.Row) error { return r.Scan(&line.Before) }},
+		{Text: t.lanes, Args: []any{p.Queue, int16(p.Class), int32(MaxLanes)}, Scan: into(&line.Lanes, scanInt32)},
+	}
+}
+
+// CountLanes counts the rows of a class by lane, each up to n.
+func CountLanes(status drover.Status, queue int32, class drover.Class, lanes []int32, n int32, counts map[int32]int64) Stmt {
+	ns := make([]int32, len(lanes))
+	for i := range ns {
+		ns[i] = n
+	}
+	return Stmt{Text: lineOf(status).behind, Args: []any{queue, int16(class)}, Cols: []any{lanes, ns}, Scan: func(r driver.Row) error {
+		var lane int32
+		var k int64
+		err := r.Scan(&lane, &k)
+		counts[lane] = k
+		return err
+	}}
+}
+
+var sessionHolders = driver.New("what sessions run", "id bigint",
+	fmt.Sprintf("SELECT q.session_id, q.task_id, q.job_id, q.lane, q.claimed_at FROM {rows} JOIN {pg:LATERAL} (SELECT r.session_id, r.task_id, r.job_id, r.lane, r.claimed_at FROM task_running r WHERE r.session_id = {id} ORDER BY r.session_id, r.task_id LIMIT %d) q ON 1 = 1", MaxHolders))
+
+// MaxHolders is how many of what a session runs are looked at.
+const MaxHolders = 256
+
+// RunningOf is a running task of a session.
+type RunningOf struct {
+	Session   int64
+	Task      drover.TaskID
+	Job       drover.JobID
+	Lane      int32
+	ClaimedAt instant
+}
+
+// SessionHolders reads what sessions run, up to MaxHolders of each.
+func SessionHolders(sessions []int64, rows *[]RunningOf) Stmt {
+	return Stmt{Text: sessionHolders, Cols: []any{sessions}, Scan: into(rows, func(r driver.Row) (h RunningOf, err error) {
+		err = r.Scan(&h.Session, (*[16]byte)(&h.Task), (*[16]byte)(&h.Job), &h.Lane, (*int64)(&h.ClaimedAt))
+		return h, err
+	})}
+}
+
+// What waits, counted by line. A count that comes to MaxCount stops.
+func countLine(table, cols, since string) *driver.Text {
+	return driver.New("count "+table+" by lane", "",
+		"SELECT q.queue, q.class, q.lane, q.status, count(*), min(q.since) FROM (SELECT "+cols+", "+since+" AS since FROM "+table+" x"+oneMore+") q GROUP BY q.queue, q.class, q.lane, q.status")
+}
+
+var waitTexts = []*driver.Text{
+	countLine("task_pending", "x.queue, x.class, x.lane, CASE WHEN x.due_at > 0 AND x.unmet = 0 THEN 2 ELSE 1 END AS status", "x.since"),
+	countLine("task_ready", "x.queue, x.class, x.lane, 3 AS status", "CASE WHEN x.lane = 0 THEN x.since ELSE x.ready_at END"),
+	countLine("task_queued", "x.queue, x.class, x.lane, 4 AS status", "x.ready_at"),
+	countLine("task_delayed", "x.queue, x.class, x.lane, CASE WHEN x.status = 1 THEN 2 ELSE 5 END AS status", "x.since"),
+}
+
+// heldLines has the rows of paused jobs, which stand in a lane of their own, by the
+// tenant that their job tells.
+var heldLines = driver.New("count held tasks by tenant", "",
+	"SELECT q.queue, j.tenant, count(*), min(q.since) FROM (SELECT x.queue, x.job_id, x.since FROM task_ready x WHERE x.lane = 0"+oneMore+") q JOIN jobs j ON j.id = q.job_id GROUP BY q.queue, j.tenant")
+
+// WaitKind is what a line's tasks stand as.
+type WaitKind int16
+
+// The kinds.
+const (
+	WaitsForParents WaitKind = 1
+	WaitsForTime    WaitKind = 2
+	WaitsReady      WaitKind = 3
+	WaitsQueued     WaitKind = 4
+	WaitsForRetry   WaitKind = 5
+	WaitsHeld       WaitKind = 6 // READY, of a job that is paused; Tenant is set instead of Lane
+)
+
+// WaitLine is how many tasks of a lane and class wait in the same way.
+type WaitLine struct {
+	Kind        WaitKind
+	Queue, Lane int32
+	Tenant      int32 // of WaitsHeld
+	Class       drover.Class
+	N           int64
+	Since       instant // of the first
+}
+
+// WaitLines counts everything that waits. Of each table it counts MaxCount rows at
+// most: capped says that there are more.
+func WaitLines(rows *[]WaitLine, capped *bool) []Stmt {
+	var list []Stmt
+	for _, text := range waitTexts {
+		var sum int64
+		list = append(list, Stmt{Text: text, Scan: func(r driver.Row) error {
+			var w WaitLine
+			var kind int32
+			if err := r.Scan(&w.Queue, (*int16)(&w.Class), &w.Lane, &kind, &w.N, (*int64)(&w.Since)); err != nil {
+				return err
+			}
+			w.Kind = WaitKind(kind)
+			if sum += w.N; sum > MaxCount {
+				*capped = true
+			}
+			if w.Kind == WaitsReady && w.Lane == lifecycle.HeldLane {
+				return nil // heldLines has them
+			}
+			*rows = append(*rows, w)
+			return nil
+		}})
+	}
+	return append(list, Stmt{Text: heldLines, Scan: into(rows, func(r driver.Row) (w WaitLine, err error) {
+		w.Kind = WaitsHeld
+		err = r.Scan(&w.Queue, &w.Tenant, &w.N, (*int64)(&w.Since))
+		return w, err
+	})})
+}
+
+var (
+	jobPauses = driver.New("when a job was paused", "",
+		"SELECT e.type, e.at FROM events e WHERE e.job_id = $1 AND e.type IN ('"+string(drover.JobPaused)+"', '"+string(drover.JobResumed)+"') ORDER BY e.seq LIMIT 1000")
+	readStats = driver.New("read statistics of kinds", "", "SELECT s.queue, s.tenant, s.kind, s.at, s.data FROM kind_stats s WHERE s.at > $1 ORDER BY s.at LIMIT $2")
+	lockStats = driver.New("lock statistics of kinds", "queue int, tenant int, kind text",
+		"SELECT s.queue, s.tenant, s.kind, s.at, s.data FROM {rows} JOIN kind_stats s ON s.queue = {queue} AND s.tenant = {tenant} AND s.kind = {kind} ORDER BY s.queue, s.tenant, s.kind {for update of s}")
+	setStats = driver.New("store statistics of kinds", "queue int, tenant int, kind text, at bigint, data bytea",
+		"INSERT INTO kind_stats (queue, tenant, kind, at, data) SELECT {queue}, {tenant}, {kind}, {at}, {data} {from} WHERE true ON CONFLICT (queue, tenant, kind) DO UPDATE SET at = excluded.at, data = excluded.data")
+)
+
+// Pause is a time at which a job was paused or resumed.
+type Pause struct {
+	At     instant
+	Paused bool
+}
+
+// JobPauses reads when a job was paused and resumed.
+func JobPauses(job drover.JobID, rows *[]Pause) Stmt {
+	return Stmt{Text: jobPauses, Args: []any{[16]byte(job)}, Scan: into(rows, func(r driver.Row) (p Pause, err error) {
+		var typ string
+		err = r.Scan(&typ, (*int64)(&p.At))
+		p.Paused = typ == string(drover.JobPaused)
+		return p, err
+	})}
+}
+
+// KindKey names what the statistics are kept of.
+type KindKey struct {
+	Queue, Tenant int32
+	Kind          string
+}
+
+// KindStats is a row of kind_stats.
+type KindStats struct {
+	KindKey
+	At   instant
+	Data []byte
+}
+
+func scanStats(r driver.Row) (s KindStats, err error) {
+	err = r.Scan(&s.Queue, &s.Tenant, &s.Kind, (*int64)(&s.At), &s.Data)
+	return s, err
+}
+
+func kindKeys[T any](rows []T, key func(*T) *KindKey) []any {
+	return []any{col(rows, func(x *T) int32 { return key(x).Queue }), col(rows, func(x *T) int32 { return key(x).Tenant }), col(rows, func(x *T) string { return key(x).Kind })}
+}
+
+// ReadStats reads up to n of what was stored after a time, in that order.
+func ReadStats(after instant, n int, rows *[]KindStats) Stmt {
+	return Stmt{Text: readStats, Args: []any{int64(after), int64(n)}, Scan: into(rows, scanStats)}
+}
+
+// LockStats locks and reads those of the keys, which must be sorted.
+func LockStats(keys []KindKey, rows *[]KindStats) Stmt {
+	return Stmt{Text: lockStats, Cols: kindKeys(keys, func(k *KindKey) *KindKey { return k }), Scan: into(rows, scanStats)}
+}
+
+// SetStats stores them.
+func SetStats(rows []KindStats) Stmt {
+	return Stmt{Text: setStats, Cols: append(kindKeys(rows, func(s *KindStats) *KindKey { return &s.KindKey }),
+		col(rows, func(s *KindStats) int64 { return int64(s.At) }), col(rows, func(s *KindStats) []byte { return s.Data }))}
+}
