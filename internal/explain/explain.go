@@ -86,7 +86,7 @@ func listed(words []string) string {
 
 // Dependency is the wait for tasks above; on is the one that it takes longest to.
 func Dependency(parents []Parent, on *Parent) drover.Blocker {
-	b := drover.Blocker{Code: drover.BlockerDependency}
+	b := drover.Blocker{Code: drover.BlockerDependency, Subject: drover.Subject{Kind: "task"}}
 	words := make([]string, len(parents))
 	for i, p := range parents {
 		words[i] = p.text()

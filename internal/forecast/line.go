@@ -107,20 +107,42 @@ func (l Line) Forecast() (Wait, bool) {
 	if len(busy) == 0 && l.Free == 0 || ahead > 0 && known == 0 && len(busy) == 0 {
 		return Wait{}, false
 	}
-	pick := func(d *dice) *Service {
-		if known == 0 {
-			return busy[int(d.draw()*float64(len(busy)))].Of
+	// What is drawn from is made once.
+	whole := map[*Service]*left{}
+	of := func(s *Service) *left {
+		if whole[s] == nil {
+			whole[s] = s.left(0)
 		}
-		k := int(d.draw() * float64(known))
-		for _, a := range l.Ahead {
-			if a.Of.N() == 0 {
-				continue
+		return whole[s]
+	}
+	var kinds []*left // of those ahead, or of what runs when nothing is known of them
+	var parts []int   // how many of them, added up
+	var means []time.Duration
+	var variances []float64
+	kind := func(s *Service, n int) {
+		if n > 0 && s.N() > 0 {
+			kinds, means, variances = append(kinds, of(s)), append(means, s.Mean()), append(variances, s.variance())
+			if k := len(parts); k > 0 {
+				n += parts[k-1]
 			}
-			if k -= a.N; k < 0 {
-				return a.Of
-			}
+			parts = append(parts, n)
 		}
-		return l.Ahead[len(l.Ahead)-1].Of // not reached
+	}
+	for _, a := range l.Ahead {
+		kind(a.Of, a.N)
+	}
+	if known == 0 {
+		for _, b := range busy {
+			kind(b.Of, 1)
+		}
+	}
+	pick := func(d *dice) int {
+		k, _ := slices.BinarySearch(parts, 1+int(d.draw()*float64(parts[len(parts)-1])))
+		return k
+	}
+	leave := make([]*left, len(busy))
+	for i, b := range busy {
+		leave[i] = b.Of.left(b.For)
 	}
 	// More slots than are looked at: the line is taken as one for the part of them.
 	slots := len(l.Busy) + l.MoreBusy + l.Free
@@ -139,19 +161,18 @@ func (l Line) Forecast() (Wait, bool) {
 			q = append(q, 0)
 		}
 		for k := 0; len(q) < looked && len(busy) > 0; k++ {
-			b := busy[k%len(busy)]
-			q = append(q, float64(b.Of.Left(d.draw(), b.For)))
+			q = append(q, leave[k%len(leave)].draw(d.draw()))
 		}
 		slices.Sort(q) // a sorted list is a heap
 		for range min(turns, simulate) {
-			q[0] += float64(pick(&d).Quantile(d.draw()))
+			q[0] += kinds[pick(&d)].draw(d.draw())
 			sink(q)
 		}
 		ends[i] = q[0]
 		if more := turns - simulate; more > 0 {
-			s := pick(&d)
-			mean := float64(more) * s.Mean().Seconds() / float64(looked)
-			sd := math.Sqrt(float64(more)*s.variance()) / float64(looked)
+			k := pick(&d)
+			mean := float64(more) * means[k].Seconds() / float64(looked)
+			sd := math.Sqrt(float64(more)*variances[k]) / float64(looked)
 			normal := math.Sqrt(-2*math.Log(1-d.draw())) * math.Cos(2*math.Pi*d.draw())
 			ends[i] += max(0, mean+sd*normal) * float64(time.Second)
 		}

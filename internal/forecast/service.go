@@ -5,6 +5,7 @@ package forecast
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -13,6 +14,7 @@ import (
 type Service struct {
 	runs [buckets]uint32 // by the logarithm of the time
 	n    uint32          // of runs
+	sum  uint64          // of their times, in microseconds: buckets are too wide to add up
 	ends [Minutes]uint32 // a ring, by minute
 	last int64           // the newest minute of ends, since the Unix epoch
 }
@@ -24,6 +26,7 @@ const (
 	perDoubling = 8
 	buckets     = 31*perDoubling + 1 // from 1 ms on to 24 days
 	least       = time.Millisecond
+	longest     = 31 * 24 * time.Hour // that is believed
 	// keep bounds how much is remembered: what is more is halved, so that the last
 	// few hundred runs count most.
 	keep = 1000
@@ -36,18 +39,21 @@ func bucketOf(d time.Duration) int {
 	return min(1+int(perDoubling*math.Log2(float64(d)/float64(least))), buckets-1)
 }
 
-// edge is the lower end of a bucket.
-func edge(b int) float64 {
-	if b <= 0 {
-		return 0
+// edges are the lower ends of the buckets, and the upper end of the last.
+var edges = func() (e [buckets + 1]float64) {
+	for b := 1; b <= buckets; b++ {
+		e[b] = float64(least) * math.Exp2(float64(b-1)/perDoubling)
 	}
-	return float64(least) * math.Exp2(float64(b-1)/perDoubling)
-}
+	return e
+}()
+
+func edge(b int) float64 { return edges[b] }
 
 // Add counts an attempt that ran for a time and ended at one.
 func (s *Service) Add(run time.Duration, at time.Time) {
 	s.runs[bucketOf(run)]++
 	s.n++
+	s.sum += uint64(min(max(run, time.Microsecond), longest).Microseconds())
 	s.Ended(at)
 	s.fade()
 }
@@ -75,11 +81,13 @@ func (s *Service) turn(m int64) {
 
 func (s *Service) fade() {
 	for s.n > keep {
+		was := s.n
 		s.n = 0
 		for b, n := range s.runs {
 			s.runs[b] = n / 2
 			s.n += n / 2
 		}
+		s.sum = max(uint64(s.n), uint64(float64(s.sum)/float64(was)*float64(s.n)))
 	}
 }
 
@@ -88,7 +96,7 @@ func (s *Service) Merge(o *Service) {
 	for b, n := range o.runs {
 		s.runs[b] += n
 	}
-	s.n += o.n
+	s.n, s.sum = s.n+o.n, s.sum+o.sum
 	s.turn(o.last)
 	for m := o.last; m > o.last-Minutes && m > 0; m-- {
 		if s.last-m < Minutes {
@@ -124,11 +132,7 @@ func (s *Service) Mean() time.Duration {
 	if s.N() == 0 {
 		return 0
 	}
-	sum := 0.0
-	for b, n := range s.runs {
-		sum += float64(n) * (edge(b) + edge(b+1)) / 2
-	}
-	return time.Duration(sum / float64(s.n))
+	return time.Duration(s.sum/uint64(s.n)) * time.Microsecond
 }
 
 // Quantile is the time that the part p of the runs was over by.
@@ -140,33 +144,69 @@ func (s *Service) Left(p float64, elapsed time.Duration) time.Duration {
 	if s.N() == 0 {
 		return 0
 	}
-	over := 0.0 // how many ran longer
-	from := bucketOf(elapsed)
-	part := 1.0 // of the bucket that elapsed is in
-	if w := edge(from+1) - edge(from); elapsed > 0 && from < buckets-1 {
-		part = max(0, min(1, (edge(from+1)-float64(elapsed))/w))
+	return time.Duration(s.left(elapsed).draw(p))
+}
+
+// left is how long those that have run for a time still take, to draw from.
+type left struct {
+	elapsed float64
+	scale   float64
+	from    int       // the first bucket
+	lo      float64   // where that begins
+	sum     []float64 // of the runs up to the end of each bucket from there
+}
+
+func (s *Service) left(elapsed time.Duration) *left {
+	l := &left{scale: s.scale()}
+	elapsed = time.Duration(float64(elapsed) / l.scale) // in the time of the buckets
+	l.elapsed, l.from = float64(elapsed), bucketOf(elapsed)
+	l.lo = max(edge(l.from), l.elapsed)
+	total := 0.0
+	for b := l.from; b < buckets; b++ {
+		n := float64(s.runs[b])
+		if w := edge(b+1) - edge(b); b == l.from && elapsed > 0 && b < buckets-1 {
+			n *= max(0, min(1, (edge(b+1)-l.elapsed)/w))
+		}
+		total += n
+		l.sum = append(l.sum, total)
 	}
-	over = part * float64(s.runs[from])
-	for b := from + 1; b < buckets; b++ {
-		over += float64(s.runs[b])
+	if total < 0.5 {
+		l.sum = nil // none ran as long
 	}
-	if over < 0.5 {
+	return l
+}
+
+// draw is by when the part p of them is over, in nanoseconds.
+func (l *left) draw(p float64) float64 {
+	if l.sum == nil {
 		// An exponential whose mean is what has passed: the longer it has taken, the
 		// longer it may still.
-		return time.Duration(-math.Log(1-min(p, 0.999)) * float64(elapsed))
+		return -math.Log(1-min(p, 0.999)) * l.elapsed * l.scale
 	}
-	want := p * over
-	for b := from; b < buckets; b++ {
-		n, lo := float64(s.runs[b]), edge(b)
-		if b == from {
-			n, lo = part*n, max(lo, float64(elapsed))
-		}
-		if n > 0 && want <= n {
-			return time.Duration(lo + (edge(b+1)-lo)*want/n - float64(elapsed))
-		}
-		want -= n
+	want := p * l.sum[len(l.sum)-1]
+	k, _ := slices.BinarySearch(l.sum, want)
+	for k < len(l.sum)-1 && l.sum[k] == 0 {
+		k++
 	}
-	return time.Duration(edge(buckets) - float64(elapsed))
+	before, lo := 0.0, l.lo
+	if k > 0 {
+		before, lo = l.sum[k-1], edge(l.from+k)
+	}
+	part := 1.0
+	if n := l.sum[k] - before; n > 0 {
+		part = (want - before) / n
+	}
+	return (lo + (edge(l.from+k+1)-lo)*part - l.elapsed) * l.scale
+}
+
+// scale makes what is drawn from the buckets as long in the mean as the runs were: in
+// a long line a few per cent would add up.
+func (s *Service) scale() float64 {
+	sum := 0.0
+	for b, n := range s.runs {
+		sum += float64(n) * (edge(b) + edge(b+1)) / 2
+	}
+	return float64(s.sum) * float64(time.Microsecond) / sum
 }
 
 // variance of the time of a run, in seconds squared.
@@ -176,7 +216,7 @@ func (s *Service) variance() float64 {
 	}
 	mean, sum := s.Mean().Seconds(), 0.0
 	for b, n := range s.runs {
-		d := (edge(b)+edge(b+1))/2/float64(time.Second) - mean
+		d := (edge(b)+edge(b+1))/2*s.scale()/float64(time.Second) - mean
 		sum += float64(n) * d * d
 	}
 	return sum / float64(s.n)
@@ -188,6 +228,7 @@ func (s *Service) Encode() []byte {
 	for _, n := range s.ends {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
+	b = binary.AppendUvarint(b, s.sum)
 	gap := uint64(0)
 	for _, n := range s.runs {
 		if n == 0 {
@@ -223,6 +264,17 @@ func Decode(b []byte) *Service {
 		}
 		s.ends[i] = uint32(n)
 	}
+	sum, ok := next()
+	if !ok || sum > math.MaxUint64/2 {
+		return s
+	}
+	defer func() { // what no run could have is not believed
+		if s.n == 0 {
+			s.sum = 0
+		} else {
+			s.sum = min(max(sum, uint64(s.n)), uint64(s.n)*uint64(longest.Microseconds()))
+		}
+	}()
 	for at := uint64(0); ; at++ {
 		gap, ok := next()
 		if !ok || gap >= buckets {
@@ -235,7 +287,8 @@ func Decode(b []byte) *Service {
 		s.runs[at] = uint32(n)
 		s.n += uint32(n)
 		if s.n > 2*keep {
-			return &Service{}
+			s.runs, s.n = [buckets]uint32{}, 0
+			return s
 		}
 	}
 }
