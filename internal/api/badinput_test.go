@@ -153,6 +153,10 @@ func TestBadInputIsRefusedWithPlaceAndRemedy(t *testing.T) {
 			{"GET /v1/pipelines/%00", "", 404, drover.CodeNotFound, ""},
 			{"GET /v1/queues/nowhere", "", 404, drover.CodeNotFound, ""},
 			{"GET /v1/queues?x=1", "", 400, drover.CodeValidation, "x"},
+			{"GET /v1/waits?group_by=colour", "", 400, drover.CodeValidation, "group_by"},
+			{"GET /v1/waits?group_by=", "", 400, drover.CodeValidation, "group_by"},
+			{"GET /v1/tasks/task_x/explain", "", 400, drover.CodeValidation, "task_id"},
+			{"GET /v1/jobs/nowhere/explain", "", 400, drover.CodeValidation, "job_id"},
 		} {
 			method, path, _ := strings.Cut(c.what, " ")
 			var r *reply

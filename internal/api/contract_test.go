@@ -151,6 +151,8 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		task := tasks.Items[0]
 		w.do("GET", "/v1/tasks/"+task.ID.String(), w.admin, nil).is(200, &task)
 		w.do("GET", "/v1/tasks/"+task.ID.String()+"/attempts", w.admin, nil).is(200)
+		w.do("GET", "/v1/tasks/"+task.ID.String()+"/explain", w.admin, nil).is(200)
+		w.do("GET", "/v1/jobs/"+task.JobID.String()+"/explain", w.admin, nil).is(200)
 		var lines protocol.Page[drover.LogLine]
 		w.do("GET", "/v1/tasks/"+task.ID.String()+"/logs", w.admin, nil).is(200, &lines)
 		w.do("GET", self+"/logs?limit=1", w.admin, nil).is(200, &lines)
@@ -229,6 +231,8 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		w.do("POST", "/processing-jobs", w.admin, `{"object_id":"o1","pipeline":"two-steps@1","idempotency_key":"o1"}`).is(202)
 
 		// The rest.
+		w.do("GET", "/v1/waits?group_by=reason,tenant&group_by=queue", w.admin, nil).is(200)
+		w.do("GET", "/v1/capacity", w.admin, nil).is(200)
 		w.do("GET", "/v1/queues", w.admin, nil).is(200)
 		w.do("GET", "/v1/queues/default", w.admin, nil).is(200)
 		var made drover.Token

@@ -48,7 +48,7 @@ func TestDocsDescriptionsAreThoseOfTheSource(t *testing.T) {
 		}
 	}
 	b.WriteString("}\n\n// enums are the closed lists of strings.\nvar enums = map[string][]any{\n")
-	for _, k := range []string{"Code", "ErrorClass", "EventType"} {
+	for _, k := range []string{"Code", "ErrorClass", "EventType", "Layer", "Reason"} {
 		fmt.Fprintf(&b, "\t%q: {", k)
 		for _, v := range lists[k] {
 			fmt.Fprintf(&b, "%q, ", v)
@@ -68,6 +68,7 @@ func TestDocsDescriptionsAreThoseOfTheSource(t *testing.T) {
 		descriptions = texts
 		for name, of := range map[string]reflect.Type{
 			"Code": reflect.TypeFor[drover.Code](), "ErrorClass": reflect.TypeFor[drover.ErrorClass](), "EventType": reflect.TypeFor[drover.EventType](),
+			"Layer": reflect.TypeFor[drover.Layer](), "Reason": reflect.TypeFor[drover.Reason](),
 		} {
 			enums[name] = anys(lists[name])
 			words[of] = enumSchema(name)

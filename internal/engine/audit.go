@@ -33,12 +33,8 @@ type Violation struct {
 	Says   string        `json:"says"`
 }
 
-const (
-	// auditLimit bounds an audit whose caller sets no limit.
-	auditLimit = 6 * time.Hour
-	// auditSlack is by how much waits and runs may differ from a task's age.
-	auditSlack = 10 * time.Millisecond
-)
+// auditLimit bounds an audit whose caller sets no limit.
+const auditLimit = 6 * time.Hour
 
 // Audit checks every invariant in one snapshot of the database, which may be
 // busy meanwhile, and reports each of them. It looks at the jobs made since; the
@@ -188,7 +184,7 @@ func auditGraph(a *Audited, plan *compiled, tasks []store.Placed) {
 
 // auditWaits checks that nothing of a task's time is lost or counted twice.
 func (e *Engine) auditWaits(ctx context.Context, tx store.Tx, from drover.JobID) (Audited, error) {
-	a := Audited{ID: "waits", Name: "accounting", Means: "Waits and runs of a generation add up to the time from its beginning to its end."}
+	a := Audited{ID: "waits", Name: "accounting", Means: "Waits and runs of a generation add up to the time from its beginning to its end, to the microsecond."}
 	type generation struct {
 		task drover.TaskID
 		n    int32
@@ -196,7 +192,7 @@ func (e *Engine) auditWaits(ctx context.Context, tx store.Tx, from drover.JobID)
 	var off []store.Waited
 	fits := map[generation]bool{} // a later one may have begun at any of several replays
 	err := tx.Pipe(ctx, store.AuditWaits(from, func(w store.Waited) {
-		if sum, age := accounted(w); (sum - age).Abs() > auditSlack {
+		if sum, age := accounted(w); sum != age {
 			off = append(off, w)
 		} else if w.Generation > 1 {
 			fits[generation{w.Task, w.Generation}] = true

@@ -89,7 +89,7 @@ func (l Load) Hint() (h Hint) {
 		h.TwoMore = "Nothing: there is a free slot for each that waits."
 	case h.Drains < 0:
 		h.TwoMore = fmt.Sprintf("%d start at once instead of %d.", then, now)
-		if h.DrainsPlus2 >= 0 {
+		if h.DrainsPlus2 > 0 {
 			h.TwoMore = fmt.Sprintf("%d start at once instead of %d; all have started in %s.", then, now, short(h.DrainsPlus2))
 		}
 	default:
