@@ -348,7 +348,6 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 	if h := x.hold(store.HoldPause); h != nil {
 		list = append(list, explain.JobPaused(x.row.ID, h.Actor, h.Reason, h.At.Time()))
 	}
-	paused := len(list) > 0
 	circuit, err := x.circuit(ctx, lane)
 	if err != nil {
 		return nil, start, false, err
@@ -379,9 +378,6 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 		b.Since = s.live.Since.Time()
 		return append(list, b), until(s.live.DueAt, x.now), open, nil
 	case drover.Ready, drover.Queued:
-		if paused && s.live.Lane == lifecycle.HeldLane {
-			return list, start, false, nil
-		}
 		more, w, ok, err := x.inLine(ctx, s, t, staff, open)
 		return append(list, more...), w, ok && open, err
 	}
@@ -431,7 +427,9 @@ type line struct {
 // inLine is the wait for a worker.
 func (x *explainer) inLine(ctx context.Context, s *taskState, t *drover.Task, staff *crew, open bool) (list []drover.Blocker, start forecast.Wait, known bool, err error) {
 	if len(staff.take) == 0 {
-		return nil, start, false, nil // said already
+		if staff = staff.drains; staff == nil {
+			return nil, start, false, nil // said already
+		}
 	}
 	l, err := x.lineOf(ctx, s)
 	if err != nil {
@@ -513,14 +511,18 @@ func (x *explainer) ends(ahead []forecast.Ahead, busy []forecast.Busy) (n int) {
 // in turn.
 func (x *explainer) lineOf(ctx context.Context, s *taskState) (l line, err error) {
 	p := store.LinePlace{Queue: s.live.Queue, Lane: s.live.Lane, Class: s.live.Class, Due: s.live.DueAt, Task: s.ID}
-	var at store.Line
-	if err := x.tx.Pipe(ctx, store.ReadLine(s.live.Status, p, &at)...); err != nil {
+	status := s.live.Status
+	if p.Lane == lifecycle.HeldLane {
+		p.Lane, status = s.Lane, drover.Queued // where it stands again when its job goes on
+	}
+	var at store.Beside
+	if err := x.tx.Pipe(ctx, store.ReadLine(status, p, &at)...); err != nil {
 		return l, err
 	}
 	counts := map[int32]int64{}
-	others := slices.DeleteFunc(slices.Clone(at.Lanes), func(id int32) bool { return id == s.live.Lane })
+	others := slices.DeleteFunc(slices.Clone(at.Lanes), func(id int32) bool { return id == p.Lane })
 	mine := min(at.Before, store.MaxPlace)
-	if err := x.tx.Pipe(ctx, store.CountLanes(s.live.Status, p.Queue, p.Class, others, int32(mine)+1, counts)); err != nil {
+	if err := x.tx.Pipe(ctx, store.CountLanes(status, p.Queue, p.Class, others, int32(mine)+1, counts)); err != nil {
 		return l, err
 	}
 	l.above, l.class, l.before = int(at.Above), at.First, int(at.Before)
@@ -572,6 +574,8 @@ type crew struct {
 	free  int
 	rows  []store.RunningOf // of take; read once
 	read  bool
+
+	drains *crew // those that take no more
 }
 
 // crew finds the workers that could run tasks of a kind.
@@ -593,15 +597,21 @@ func (x *explainer) crew(ctx context.Context, k crewKey) (*crew, error) {
 		if len(s.Kinds) > 0 && !slices.Contains(s.Kinds, k.kind) {
 			continue
 		}
-		if c.words.Kinds++; s.Draining {
+		c.words.Kinds++
+		of := c
+		if s.Draining {
 			c.words.Draining++
-			continue
+			if c.drains == nil {
+				c.drains = &crew{words: c.words}
+			}
+			of = c.drains
+		} else {
+			c.words.Matching++
 		}
-		c.words.Matching++
-		c.take = append(c.take, *s)
-		c.slots += int(s.Slots)
-		c.used += int(x.loads[s.ID])
-		c.free += max(int(s.Slots)-int(x.loads[s.ID]), 0)
+		of.take = append(of.take, *s)
+		of.slots += int(s.Slots)
+		of.used += int(x.loads[s.ID])
+		of.free += max(int(s.Slots)-int(x.loads[s.ID]), 0)
 	}
 	return c, nil
 }

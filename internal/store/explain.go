@@ -51,8 +51,8 @@ func lineOf(s drover.Status) lineTexts {
 	return queuedLine
 }
 
-// Line is what stands in a queue beside a task.
-type Line struct {
+// Beside is what stands in a queue beside a task.
+type Beside struct {
 	// Above counts those of classes that go first, of which First is the first.
 	Above int64
 	First drover.Class
@@ -63,7 +63,7 @@ type Line struct {
 }
 
 // ReadLine reads what goes before a READY or QUEUED task. Counts end at MaxPlace+1.
-func ReadLine(status drover.Status, p LinePlace, line *Line) []Stmt {
+func ReadLine(status drover.Status, p LinePlace, line *Beside) []Stmt {
 	t := lineOf(status)
 	return []Stmt{
 		{Text: t.above, Args: []any{p.Queue, int16(p.Class)}, Scan: func(r driver.Row) error { return r.Scan((*int16)(&line.First), &line.Above) }},
