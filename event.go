@@ -18,8 +18,9 @@ const (
 	JobSucceeded       EventType = "job.succeeded"
 	JobFailed          EventType = "job.failed"
 	JobCancelled       EventType = "job.cancelled"
-	JobReconciled      EventType = "job.reconciled" // its rows did not agree with its records and were mended: findings
-	TaskExpanded       EventType = "task.expanded"  // a map's elements took its place: name, count
+	JobCompensating    EventType = "job.compensating" // it ended badly and undoes what it did: tasks
+	JobReconciled      EventType = "job.reconciled"   // its rows did not agree with its records and were mended: findings
+	TaskExpanded       EventType = "task.expanded"    // a map's elements took its place: name, count
 	TaskSucceeded      EventType = "task.succeeded"
 	TaskFailed         EventType = "task.failed"
 	TaskDeadLettered   EventType = "task.dead_lettered"

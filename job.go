@@ -137,8 +137,32 @@ type Job struct {
 	DueAt      time.Time       `json:"due_at,omitzero"`
 	ExpiresAt  time.Time       `json:"expires_at,omitzero"`
 	FinishedAt time.Time       `json:"finished_at,omitzero"`
+	// Compensation is how what the job did is undone, or was, because it failed or was
+	// cancelled; lists leave it out.
+	Compensation *Compensation `json:"compensation,omitempty"`
 	// Events is the number of the job's newest event.
 	Events int64 `json:"events"`
+}
+
+// Compensation tells of the tasks of a job that undo what others did.
+type Compensation struct {
+	// Status is RUNNING while they run, then SUCCEEDED, or FAILED when one of them has
+	// failed for good: it is a dead letter and can be replayed.
+	Status Status `json:"status"`
+	// Tasks are the first thousand, in the order in which they were called.
+	Tasks []Compensated `json:"tasks"`
+}
+
+// Compensated is a task whose work is undone, or was, by another.
+type Compensated struct {
+	// Task and Index say whose work it is.
+	Task  string `json:"task"`
+	Index int    `json:"index"`
+	// By, TaskID, Status and Error are those of the task that undoes it.
+	By     string   `json:"by"`
+	TaskID TaskID   `json:"task_id"`
+	Status Status   `json:"status"`
+	Error  *Failure `json:"error,omitempty"`
 }
 
 // Progress says how far a job or a running task is.

@@ -237,6 +237,22 @@ func If(condition string) Option { return func(t *Task) { t.set("if", condition)
 // good. It must not wait for anything.
 func Fallback(other *Task) Option { return func(t *Task) { t.set("fallback", other.name) } }
 
+// Compensate names the task that undoes what this one did, when this one has succeeded
+// and the job fails or is cancelled. It must not wait for anything.
+func Compensate(other *Task) Option { return func(t *Task) { t.set("compensate", other.name) } }
+
+// SideEffects says that the task changes something outside; idempotent, that it passes
+// its idempotency key on, so that a repeat changes nothing.
+func SideEffects(idempotent bool) Option {
+	return func(t *Task) {
+		if idempotent {
+			t.set("side_effects", "idempotent")
+			return
+		}
+		t.set("side_effects", true)
+	}
+}
+
 // IfFails says what happens when the task fails for good, if not what the pipeline
 // says: "fail_fast", "finish_running", "continue", or "degrade".
 func IfFails(policy string) Option { return func(t *Task) { t.set("on_failure", policy) } }

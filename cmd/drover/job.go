@@ -69,11 +69,30 @@ var jobColumns = columns[drover.Job]{
 		if pr := j.Progress; pr != nil && !j.Status.Final() {
 			facts = append(facts, fact{name: "PROGRESS", text: progressText(*pr)})
 		}
+		facts = append(facts, compensationFacts(j.Compensation)...)
 		if j.Run > 1 {
 			facts = append(facts, fact{name: "RUN", text: strconv.Itoa(j.Run)})
 		}
 		return append(facts, p.payload("INPUT", j.Input), p.payload("RESULT", j.Result))
 	},
+}
+
+// compensationFacts tell how a job's work is undone, and what to do where it could not be.
+func compensationFacts(c *drover.Compensation) []fact {
+	if c == nil {
+		return nil
+	}
+	words := make([]string, 0, len(c.Tasks))
+	for _, t := range c.Tasks {
+		words = append(words, fmt.Sprintf("%s by %s (%s)", t.Task, t.By, t.Status))
+	}
+	facts := []fact{{name: "UNDONE", text: strings.Join(words, ", ")}}
+	for _, t := range c.Tasks {
+		if t.Status == drover.Failed || t.Status == drover.DeadLetter {
+			facts = append(facts, fact{name: "COMPENSATION FAILED", text: fmt.Sprintf("%s of %s: %s; replay it: drover task replay %s", t.By, t.Task, failureText(t.Error), t.TaskID), paint: red})
+		}
+	}
+	return facts
 }
 
 // payload shows JSON of a thing: clipped, unless -o wide asks for the whole.

@@ -296,6 +296,9 @@ func sketch(p *dag.Plan) draw.Graph {
 		if n.Fallback >= 0 {
 			g.Edges = append(g.Edges, draw.Edge{From: i, To: int(n.Fallback), Dashed: true, Label: "fallback"})
 		}
+		if n.Compensation >= 0 {
+			g.Edges = append(g.Edges, draw.Edge{From: i, To: int(n.Compensation), Dashed: true, Label: "undo"})
+		}
 	}
 	for _, e := range p.Edges {
 		x := draw.Edge{From: int(e.Parent), To: int(e.Child), Dashed: !e.Data}

@@ -17,10 +17,11 @@ type use struct {
 }
 
 // dormants finds the tasks that run only when they are called: fallbacks, the
-// rescue, and what runs finally.
+// rescue, what undoes other tasks, and what runs finally.
 func (c *compiler) dormants() {
 	nodes := c.plan.Nodes
 	c.plan.Rescue, c.plan.closes = -1, make([]bool, len(nodes))
+	c.plan.lent = make([]bool, len(nodes))
 	find := func(by string, nd need) (int32, bool) {
 		i, ok := c.index[nd.name]
 		switch {
@@ -59,6 +60,7 @@ func (c *compiler) dormants() {
 		}
 	}
 	c.fallbackRings()
+	c.compensations(find)
 	for i := range c.p.tasks {
 		t := &c.p.tasks[i]
 		if c.dormant[i] == "" {
@@ -70,7 +72,8 @@ func (c *compiler) dormants() {
 		for _, x := range []struct {
 			key string
 			set bool
-		}{{"needs", len(t.needs) > 0}, {"for_each", t.each != nil || t.over.name != ""}, {"when", t.whenAt.v != nil}, {"if", t.cond.v != nil}} {
+		}{{"needs", len(t.needs) > 0}, {"for_each", t.each != nil || t.over.name != ""}, {"when", t.whenAt.v != nil}, {"if", t.cond.v != nil},
+			{"fallback", nodes[i].Undoes >= 0}, {"compensate", nodes[i].Undoes >= 0}, {"on_failure", nodes[i].Undoes >= 0}, {"cache", nodes[i].Undoes >= 0 && t.cache}} {
 			if v := t.v.get(x.key); x.set && v != nil {
 				c.at(v, t.at.member(x.key), "task %q runs when it is called, as %s; remove %s", t.name, c.dormant[i], x.key)
 			}
@@ -79,6 +82,41 @@ func (c *compiler) dormants() {
 	if len(c.p.tasks) > 0 && !slices.Contains(c.dormant, "") {
 		c.at(c.p.root, nil, "every task runs only when it is called; there must be one that a job begins with")
 	}
+}
+
+// compensations finds what undoes what.
+func (c *compiler) compensations(find func(by string, nd need) (int32, bool)) {
+	nodes := c.plan.Nodes
+	for i := range c.p.tasks {
+		t := &c.p.tasks[i]
+		nd := t.compensate
+		if nd.v == nil || nd.v.kind != text {
+			continue
+		}
+		switch first, _ := c.plan.Stands(int32(i)); {
+		case nd.name == t.name:
+			c.at(nd.v, nd.at, "task %q cannot undo itself; name another task", t.name)
+		case c.plan.closes[first]:
+			c.at(nd.v, nd.at, "task %q runs at the end of the job, and what it does is not undone; remove compensate", t.name)
+		case t.cache:
+			c.at(nd.v, nd.at, "the result of task %q is used again (cache), and may be that of another job, where it must not be undone; remove cache or compensate", t.name)
+		default:
+			if f, ok := find(fmt.Sprintf("the compensation of %q", t.name), nd); ok {
+				nodes[i].Compensation, nodes[f].Undoes = f, int32(i)
+				c.plan.undoes = true
+			}
+		}
+	}
+}
+
+// CalledFor returns the task in whose place or after which node runs, whoever called
+// it, and whose parents it sees: node itself if it is not called.
+func (p *Plan) CalledFor(node int32) int32 {
+	if u := p.Nodes[node].Undoes; u >= 0 {
+		node = u
+	}
+	first, _ := p.Stands(node)
+	return first
 }
 
 // fallbackRings complains about tasks that stand in for each other, and cuts the ring.
@@ -102,11 +140,11 @@ func (c *compiler) fallbackRings() {
 	}
 }
 
-// shapes makes fallbacks of maps maps of the same family.
+// shapes makes fallbacks and compensations of maps maps of the same family.
 func (c *compiler) shapes() {
 	nodes := c.plan.Nodes
 	for i := range nodes {
-		if first, _ := c.plan.Stands(int32(i)); first != int32(i) {
+		if first := c.plan.CalledFor(int32(i)); first != int32(i) {
 			nodes[i].Mapped, nodes[i].Over, nodes[i].root = nodes[first].Mapped, nodes[first].Over, nodes[first].root
 		}
 	}
@@ -119,24 +157,33 @@ func (p *Plan) refer(refs *refSet, node int32, same bool) {
 	}
 }
 
-// standIns gives fallbacks what they take over from the task they stand in for, and
-// checks what dormant tasks use.
+// standIns gives fallbacks and compensations what they take over from the task they
+// are called for, and checks what dormant tasks use.
 func (c *compiler) standIns() {
 	nodes := c.plan.Nodes
-	for i := range nodes {
-		if nodes[i].Primary < 0 {
-			continue
-		}
-		first, _ := c.plan.Stands(int32(i))
+	inherit := func(i int, from int32) {
 		if c.p.tasks[i].with == nil {
-			c.plan.with[i], c.plan.inputRefs[i] = c.plan.with[first], c.plan.inputRefs[first]
+			c.plan.with[i], c.plan.inputRefs[i] = c.plan.with[from], c.plan.inputRefs[from]
+		}
+	}
+	for i := range nodes {
+		if nodes[i].Primary >= 0 {
+			inherit(i, c.plan.CalledFor(int32(i)))
+		}
+	}
+	for i := range nodes {
+		if u := nodes[i].Undoes; u >= 0 { // which has its own by now
+			inherit(i, u)
+			c.plan.lent[i] = c.p.tasks[i].with == nil
 		}
 	}
 	for _, u := range c.uses {
-		first, _ := c.plan.Stands(u.by)
+		first := c.plan.CalledFor(u.by)
 		switch {
 		case c.plan.closes[u.by]:
 		case slices.ContainsFunc(c.edges[first], func(e edge) bool { return e.parent == u.parent }):
+		case nodes[u.by].Undoes >= 0:
+			c.at(u.v, u.at, "task %q undoes %q and sees its output and what that sees; let %[3]q need %[4]q too", nodes[u.by].Name, nodes[nodes[u.by].Undoes].Name, nodes[first].Name, nodes[u.parent].Name)
 		default:
 			c.at(u.v, u.at, "task %q stands in for %q and sees what that sees; let %[2]q need %[3]q too", nodes[u.by].Name, nodes[first].Name, nodes[u.parent].Name)
 		}

@@ -100,6 +100,8 @@ var (
 		{"on_failure", "What happens to the other tasks when this one fails for good, if not what the pipeline says; degrade: the tasks below go on as if it had succeeded, and the job is degraded.",
 			`{"enum":["fail_fast","finish_running","continue","degrade"]}`},
 		{"fallback", "A task that runs in the place of this one when it has failed for good.", ref("name")},
+		{"compensate", "A task that undoes what this one did: it runs when this one has succeeded and the job fails or is cancelled.", ref("name")},
+		{"side_effects", "That the task changes something outside: true, or idempotent when it passes its idempotency key on, so that a repeat changes nothing.", `{"enum":[true,false,"idempotent"]}`},
 		{"default", "The output that stands in where the task has none, because it was skipped or has failed.", `true`},
 	}, presetFields, []field{
 		{"artifact", "The artifact that the task makes.", ref("artifact")},

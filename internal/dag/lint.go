@@ -46,6 +46,7 @@ func (p *Pipeline) Lint(plan *Plan, m Measures) []Finding {
 		l.granularity(i, m[p.tasks[i].name])
 		l.unreachable(i)
 		l.command(i)
+		l.effects(i)
 		l.bounds(i)
 	}
 	slices.SortStableFunc(l.out, func(a, b Finding) int {
@@ -130,10 +131,29 @@ func (l *linter) command(i int) {
 		l.say(i, RuleSleeping, "with", "look once and, when it is too early, snooze: the worker is free until then",
 			"the task asks again and again and holds a worker meanwhile")
 	}
-	if callsOut.MatchString(line) && !strings.Contains(line, "IDEMPOTENCY_KEY") && !strings.Contains(strings.ToLower(line), "idempotency-key") {
+	if callsOut.MatchString(line) && !passesKey(line) && t.compensate.v == nil && t.effects == "" {
 		l.say(i, RuleSideEffect, "with", `pass the key on: -H "Idempotency-Key: $DROVER_IDEMPOTENCY_KEY", or use run: http, which does`,
 			"the task changes something outside, and a second attempt changes it again")
 	}
+}
+
+// passesKey reports whether a command line passes the task's idempotency key on.
+func passesKey(line string) bool {
+	return strings.Contains(line, "IDEMPOTENCY_KEY") || strings.Contains(strings.ToLower(line), "idempotency-key")
+}
+
+// effects looks at a task that says it changes something outside: it must pass its
+// idempotency key on, or something must undo it.
+func (l *linter) effects(i int) {
+	t := &l.p.tasks[i]
+	if t.effects != "true" || t.compensate.v != nil || t.kind == "http" {
+		return
+	}
+	if t.kind == "exec" && t.with != nil && passesKey(string(t.with.appendJSON(nil))) {
+		return
+	}
+	l.say(i, RuleSideEffect, "side_effects", "say side_effects: idempotent when the handler passes the task's idempotency key on, or name a task that undoes it (compensate)",
+		"the task changes something outside: a second attempt changes it again, and nothing undoes it")
 }
 
 // slept returns how long a command line sleeps.

@@ -34,6 +34,16 @@ func TestLintFindsWhatPeopleRegret(t *testing.T) {
 		{`run: exec, with: {command: [sh, -c, 'curl --data a=b https://x.example']}`, Measure{}, "side-effect tasks.a.with"},
 		{`run: exec, with: {command: [sh, -c, 'curl -d a=b -H "Idempotency-Key: $DROVER_IDEMPOTENCY_KEY" https://x.example']}`, Measure{}, ""},
 		{`run: exec, with: {command: [curl, "https://x.example"]}`, Measure{}, ""},
+		{`run: exec, compensate: u, with: {command: [curl, -X, POST, "https://x.example/pay"]}}
+  u: {run: x`, Measure{}, ""},
+		{`run: pay, side_effects: true`, Measure{}, "side-effect tasks.a.side_effects"},
+		{`run: pay, side_effects: false`, Measure{}, ""},
+		{`run: pay, side_effects: idempotent`, Measure{}, ""},
+		{`run: pay, side_effects: true, compensate: u}
+  u: {run: x`, Measure{}, ""},
+		{`run: http, side_effects: true, with: {url: "https://x.example"}`, Measure{}, ""},
+		{`run: exec, side_effects: true, with: {command: [curl, -X, POST, "https://x.example/pay"]}`, Measure{}, "side-effect tasks.a.side_effects"},
+		{`run: exec, side_effects: true, with: {command: [sh, -c, "pay --key $DROVER_IDEMPOTENCY_KEY"]}`, Measure{}, ""},
 		{`run: x, timeout: 2h, schedule_to_close: 1h`, Measure{}, "useless-bound tasks.a.timeout"},
 		{`run: x, schedule_to_close: 10m`, Measure{}, ""},
 		{`run: x, timeout: 1m, heartbeat: 2m`, Measure{}, "useless-bound tasks.a.heartbeat"},

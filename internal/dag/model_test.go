@@ -37,6 +37,8 @@ type ledger struct {
 	ended   map[Key]dagtest.End
 	sizes   map[int32]int
 	handled int32 // failures made good
+	order   []Key // of the successes, as they came
+	undone  []Key // as they were called
 }
 
 // fails tells if a row fails, by the model.
@@ -155,7 +157,9 @@ func play(g *dagtest.Graph, r *rand.Rand, plan *Plan) (*ledger, error) {
 			}
 			l.handled += plan.Handled(k, counts(end))
 			delete(l.running, k)
-			l.ended[k] = end
+			if l.ended[k] = end; end == "ok" {
+				l.order = append(l.order, k)
+			}
 			board.End(k, counts(end))
 			reach.Of(k, counts(end), func(want Key) {
 				for w, t := range l.waiting {
@@ -172,7 +176,46 @@ func play(g *dagtest.Graph, r *rand.Rand, plan *Plan) (*ledger, error) {
 	if len(l.waiting) > 0 {
 		return l, fmt.Errorf("%d rows wait for ever: %v", len(l.waiting), l.waiting)
 	}
-	return l, nil
+	return l, l.undo(g, r)
+}
+
+// undo undoes what a job did that has failed, step by step.
+func (l *ledger) undo(g *dagtest.Graph, r *rand.Rand) error {
+	failed := int32(0)
+	for _, e := range l.ended {
+		if e == "fail" || e == "broke" {
+			failed++
+		}
+	}
+	if broken := failed > l.handled; broken != g.Broken() {
+		return fmt.Errorf("the job is broken: %v, by the model %v", broken, !broken)
+	} else if !broken {
+		return nil
+	}
+	var left []Done
+	for seq, k := range l.order {
+		if l.plan.Nodes[k.Node].Compensation >= 0 {
+			left = append(left, Done{k, int64(seq)})
+		}
+	}
+	for len(left) > 0 {
+		r.Shuffle(len(left), func(i, j int) { left[i], left[j] = left[j], left[i] })
+		next := l.plan.Undo(left)
+		for _, k := range next {
+			of := Key{l.plan.Nodes[k.Node].Undoes, k.Index}
+			l.undone = append(l.undone, of)
+			left = slices.DeleteFunc(left, func(d Done) bool { return d.Key == of })
+			l.ended[k] = "ok"
+			if g.Fails(int(of.Node)+dagtest.Undoes, int(k.Index)) {
+				l.ended[k] = "fail"
+			}
+			l.handled += l.plan.Handled(k, counts(l.ended[k]))
+		}
+		if err := l.check(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func compareKeys(a, b Key) int { return int(a.Node-b.Node)*1_000_000 + int(a.Index-b.Index) }
@@ -224,6 +267,30 @@ func differences(g *dagtest.Graph, l *ledger) (out []string) {
 	return out
 }
 
+// undoDifferences tells where what was undone differs from the model: all of that, and
+// nothing before what came after it, but for elements of one map.
+func undoDifferences(g *dagtest.Graph, l *ledger) (out []string) {
+	want := map[Key]bool{}
+	for _, w := range g.ToUndo() {
+		want[Key{int32(w.Node), int32(w.Index)}] = true
+	}
+	got := map[Key]bool{}
+	at := map[Key]int{}
+	for i, k := range l.order {
+		at[k] = i
+	}
+	for i, k := range l.undone {
+		got[k] = true
+		if i > 0 && l.undone[i-1].Node != k.Node && at[l.undone[i-1]] < at[k] {
+			out = append(out, fmt.Sprintf("%v was undone before %v, which ended after it", l.undone[i-1], k))
+		}
+	}
+	if !maps.Equal(got, want) {
+		out = append(out, fmt.Sprintf("undone: %v, by the model %v", got, want))
+	}
+	return out
+}
+
 // TestBoardAgreesWithTheModel: random graphs, random outcomes, in random order and
 // random batches come to what the model says, and what is counted on the way is what
 // a count of everything says. -cases for more of them.
@@ -245,7 +312,7 @@ func TestBoardAgreesWithTheModel(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, g.YAML())
 		}
-		if diff := differences(g, l); len(diff) > 0 {
+		if diff := append(differences(g, l), undoDifferences(g, l)...); len(diff) > 0 {
 			t.Fatalf("seed %d:\n%s\n%s", seed, strings.Join(diff, "\n"), g.YAML())
 		}
 		mixed(g, mix, l)
@@ -253,6 +320,11 @@ func TestBoardAgreesWithTheModel(t *testing.T) {
 	for _, rule := range dagtest.Rules {
 		if mix["rule "+rule] == 0 {
 			t.Errorf("no task had the rule %s", rule)
+		}
+	}
+	for _, what := range []string{"undone", "undone one after another", "could not be undone"} {
+		if mix[what] == 0 {
+			t.Errorf("nothing was %s", what)
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(mix)) {
@@ -275,6 +347,9 @@ func mixed(g *dagtest.Graph, mix map[string]int, l *ledger) {
 		if n.Degrades {
 			mix["degrade"]++
 		}
+		if n.Undone {
+			mix["compensate"]++
+		}
 		switch {
 		case n.Over >= 0:
 			mix["maps element-wise"]++
@@ -284,7 +359,13 @@ func mixed(g *dagtest.Graph, mix map[string]int, l *ledger) {
 			mix["maps"]++
 		}
 	}
-	for _, e := range l.ended {
+	for k, e := range l.ended {
 		mix["ended "+string(e)]++
+		if l.plan.Nodes[k.Node].Undoes >= 0 && e == "fail" {
+			mix["could not be undone"]++
+		}
+	}
+	if mix["undone"] += len(l.undone); len(l.undone) > 1 {
+		mix["undone one after another"]++
 	}
 }

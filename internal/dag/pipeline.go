@@ -67,6 +67,8 @@ type task struct {
 	batchAt              need
 	onFailure            string
 	fallback             need
+	compensate           need
+	effects              string // side_effects: "", "true" or "idempotent"
 }
 
 // need is a task's name as it was written somewhere.
@@ -377,6 +379,16 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			v.text = strconv.Itoa(n)
 		case "fallback":
 			t.fallback = need{r.name(v, at, "a task"), v, at}
+		case "compensate":
+			t.compensate = need{r.name(v, at, "a task"), v, at}
+		case "side_effects":
+			switch {
+			case v.kind == boolean && v.text == "true", v.kind == text && v.text == "idempotent":
+				t.effects = v.text
+			case v.kind == boolean:
+			default:
+				r.at(v, at, "side_effects is true, false, or idempotent when the task passes its idempotency key on; this is %s", v.shown())
+			}
 		case "if":
 			if s, ok := r.text(v, at); ok {
 				t.cond = need{s, v, at}
@@ -710,6 +722,8 @@ func (c *compiler) need(child int32, nd need) (int32, bool) {
 	case parent == child:
 		c.at(nd.v, nd.at, "task %q waits for itself; remove this", nd.name)
 		return 0, false
+	case c.plan.Nodes[child].Undoes == parent:
+		return parent, true // it has succeeded
 	case c.dormant[parent] != "":
 		c.at(nd.v, nd.at, "task %q runs only when it is called, as %s; nothing can wait for it", nd.name, c.dormant[parent])
 		return 0, false
@@ -753,6 +767,9 @@ func (c *compiler) node(i int32) {
 		Primary:  -1,
 		root:     -1,
 		listed:   -1,
+
+		Compensation: -1,
+		Undoes:       -1,
 
 		OnFailure: c.p.onFailure,
 		Degrades:  t.onFailure == degrade,
@@ -892,7 +909,10 @@ func (c *compiler) expression(i int32, e *expr, v *value, at *path, element bool
 // user runs: the rule of that lets it run though the other has not succeeded.
 func (c *compiler) mayMiss(i, parent int32, v *value, at *path) {
 	n, p := &c.plan.Nodes[i], &c.plan.Nodes[parent]
-	first, _ := c.plan.Stands(i)
+	if n.Undoes == parent {
+		return
+	}
+	first := c.plan.CalledFor(i)
 	sure := c.plan.Nodes[first].When.sureOf() && !c.plan.closes[first]
 	switch {
 	case p.Default != nil || sure && !p.Degrades:

@@ -47,6 +47,8 @@ type Plan struct {
 	taken  []bool     // per node: a task below can run on its failure
 	hears  []bool     // per node: a task above it may be skipped
 	closes []bool     // per node: it runs when the others have ended
+	undoes bool       // a task has a compensation
+	lent   []bool     // per node: it undoes another and is given what that was given
 	with   []template // per node; nil where the task has no `with`
 	each   []template // per node; nil where the task is no map over a list
 	schema *schema    // nil when the pipeline declares no input
@@ -94,6 +96,9 @@ type Node struct {
 	// rows are made only once it is called.
 	Fallback, Primary int32
 	Dormant           bool
+	// Compensation is the task that undoes this one when the job ends badly after this
+	// has succeeded, Undoes the one that this is called to undo; or -1.
+	Compensation, Undoes int32
 	// Cache says that a result of the same identity stands in for running the task.
 	Cache bool
 	// Version is that of the handler, for the identity; may be empty.
@@ -185,7 +190,7 @@ func (p *Plan) Closes(node int32) bool { return p.closes[node] }
 func (p *Plan) Stops(node int32) bool {
 	n := &p.Nodes[node]
 	first, _ := p.Stands(node)
-	return n.OnFailure != Continue && !n.Degrades && n.Fallback < 0 && !p.taken[first] && !p.closes[node]
+	return n.OnFailure != Continue && !n.Degrades && n.Fallback < 0 && !p.taken[first] && !p.closes[node] && n.Undoes < 0
 }
 
 // Key names a row of a job: a node and an element. Index is 0 for plain nodes.
@@ -219,6 +224,9 @@ func Single(kind, queue string, timeout time.Duration, r drover.Retry) *Plan {
 
 			Fallback: -1,
 			Primary:  -1,
+
+			Compensation: -1,
+			Undoes:       -1,
 		}},
 		order: []int32{0},
 		calm:  []bool{true},
@@ -226,6 +234,7 @@ func Single(kind, queue string, timeout time.Duration, r drover.Retry) *Plan {
 		hears: []bool{false},
 
 		closes: []bool{false},
+		lent:   []bool{false},
 		Rescue: -1,
 		with:   make([]template, 1),
 		each:   make([]template, 1),

@@ -100,7 +100,7 @@ func (p *Plan) HandledAll(rows []Past) (n int32) {
 		if r.Live {
 			continue
 		}
-		if rescued && !slices.Contains(p.Finally, r.Node) {
+		if rescued && p.Nodes[r.Node].Undoes < 0 && !slices.Contains(p.Finally, r.Node) {
 			if r.As == Failed {
 				n++
 			}

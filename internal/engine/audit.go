@@ -78,7 +78,7 @@ func (e *Engine) audit(ctx context.Context, tx store.Tx, from drover.JobID) ([]A
 		}
 		out = append(out, a)
 	}
-	for _, check := range []func(context.Context, store.Tx, drover.JobID) (Audited, error){e.auditBounds, e.auditGraphs, e.auditWaits} {
+	for _, check := range []func(context.Context, store.Tx, drover.JobID) (Audited, error){e.auditBounds, e.auditGraphs, e.auditUndone, e.auditWaits} {
 		a, err := check(ctx, tx, from)
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", a.ID, a.Name, err)
@@ -180,6 +180,45 @@ func auditGraph(a *Audited, plan *compiled, tasks []store.Placed) {
 			a.found(t.Job, t.Task, "%s[%d] is %s and its parents do not let it run: %d have not ended, %d have failed, %d were skipped", plan.Nodes[t.Node].Name, t.Index, t.Status, is.Unmet, is.Failed, is.Skipped)
 		}
 	}
+}
+
+// auditUndone checks that jobs which have undone what they did have left nothing out.
+// Of one with a rescue or tasks that run finally it is not known, while nothing was
+// undone, if it ended badly before those.
+func (e *Engine) auditUndone(ctx context.Context, tx store.Tx, from drover.JobID) (Audited, error) {
+	a := Audited{ID: "undone", Name: "compensation", Means: "A job that has failed or was cancelled has called what undoes each of its tasks that succeeded."}
+	plans := map[drover.JobID]*compiled{}
+	var jobs []store.EndedJob
+	if err := tx.Pipe(ctx, store.AuditEnded(from, &jobs)); err != nil {
+		return a, err
+	}
+	for ended := range slices.Chunk(jobs, 1000) {
+		var nodes, undoers []store.Undoable
+		for _, j := range ended {
+			p, err := e.plan(ctx, tx, j.Pipeline)
+			if err != nil {
+				return a, err
+			}
+			for i, n := range p.Nodes {
+				if n.Compensation >= 0 {
+					plans[j.Job] = p
+					nodes = append(nodes, store.Undoable{Job: j.Job, Node: int32(i), By: n.Compensation})
+					undoers = append(undoers, store.Undoable{Job: j.Job, Node: n.Compensation})
+				}
+			}
+		}
+		undone := map[drover.JobID]bool{}
+		var left []store.Undone
+		if err := tx.Pipe(ctx, store.ReadUndoable(nodes, func(u store.Undone) { left = append(left, u) }), store.ReadUndoing(undoers, undone)); err != nil {
+			return a, err
+		}
+		for _, u := range left {
+			if p := plans[u.Job]; undone[u.Job] || p.Rescue < 0 && len(p.Finally) == 0 {
+				a.found(u.Job, u.Task, "%s[%d] succeeded, and nothing was called to undo it", p.Nodes[u.Node].Name, u.Index)
+			}
+		}
+	}
+	return a, nil
 }
 
 // auditWaits checks that nothing of a task's time is lost or counted twice.

@@ -135,6 +135,7 @@ func TestTheAuditSeesWhatIsBroken(t *testing.T) {
 			{"UPDATE dead_letters SET state = 2", "I52 dead-letters: is a dead letter that was replayed, against its task that goes on: 1, must be 0"},
 			{"DELETE FROM jobs WHERE id IN (SELECT job_id FROM job_final)", "I54 whole: is not there, and has rows in task_final"},
 			{"DELETE FROM jobs", "I54 whole: is not there, and has live tasks"},
+			{"DELETE FROM tasks WHERE kind = 'undo'", "undone compensation: a[0] succeeded, and nothing was called to undo it"},
 			{"UPDATE task_final SET finished_at = finished_at + 60000000", "waits accounting: generation 1: waits and runs are"},
 			{"UPDATE tasks SET created_at = created_at - 60000000", "waits accounting: generation 1"},
 		} {
@@ -259,4 +260,11 @@ func (w *world) mixed() {
 	w.acquire(1)
 	w.submit(drover.NewJob{Kind: "waits"})
 	w.submit(drover.NewJob{Kind: "starts later", DueAt: w.Now().Add(time.Hour)})
+	// One that has undone what it did.
+	w.apply("pipeline: undone\ntasks:\n  a: {run: x, compensate: c}\n  b: {run: x, needs: [a]}\n  c: {run: undo}\n")
+	undone := w.submit(drover.NewJob{Pipeline: "undone", Class: drover.Interactive})
+	w.settle(ok(w.acquire(1)[0], "1"))
+	w.settle(failed(w.acquire(1)[0], drover.ClassPermanent, "no"))
+	w.settle(ok(w.acquire(1)[0], "1"))
+	w.want(undone, drover.Failed)
 }

@@ -12,52 +12,80 @@ import (
 )
 
 // call is a dormant task that is to run now: a fallback, because the task it stands
-// in for has failed; a rescue, or what runs finally, because the others have ended.
+// in for has failed; a rescue, what undoes another, or what runs finally, because the
+// others have ended.
 type call struct {
 	job  *store.JobLive
 	plan *compiled
 	key  dag.Key
 }
 
-// The phases of a job's end, as job_live has them.
+// The phases of a job's end, in their order, as job_live has them.
 const (
 	phaseRescue  = 1
+	phaseUndo    = 3
 	phaseFinally = 2
 )
 
-// closing returns what a job whose tasks have all ended has to run before it ends.
-func closing(plan *compiled, j *store.JobLive) []int32 {
-	if j.Phase < phaseRescue {
-		j.Phase = phaseRescue
-		stopped := j.Cancelling == store.CauseUser || j.Cancelling == store.CauseExpired
-		if plan.Rescue >= 0 && j.Failed > j.Handled && !stopped {
-			return []int32{plan.Rescue}
-		}
-	}
-	if j.Phase < phaseFinally {
-		j.Phase = phaseFinally
-		return plan.Finally
-	}
-	return nil
-}
-
-// close reports whether a job whose tasks have all ended goes on with what it runs
-// before its own end. A hold does not keep that.
+// close reports whether a job whose tasks have all ended goes on before its own end:
+// with the rescue, with what undoes what it did (undoNext finds out), and with what
+// runs finally. A hold does not keep that.
 func (x *changes) close(j *store.JobLive) bool {
 	plan := x.plans[j.Job]
 	if plan == nil {
 		return false
 	}
-	next := closing(plan, j)
-	for _, node := range next {
-		x.calls = append(x.calls, call{j, plan, dag.Key{Node: node}})
+	if j.Phase == 0 {
+		j.Phase = phaseRescue
+		stopped := j.Cancelling == store.CauseUser || j.Cancelling == store.CauseExpired
+		if plan.Rescue >= 0 && j.Failed > j.Handled && !stopped {
+			x.callAtEnd(j, plan, dag.Key{Node: plan.Rescue})
+			return true
+		}
 	}
-	if len(next) > 0 && j.Cancelling != 0 {
+	if j.Phase == phaseUndo || j.Phase == phaseRescue && plan.Undoes() && lifecycle.JobStatus(j.Failed-j.Handled, j.Cancelled) != drover.Succeeded {
+		x.undo = append(x.undo, j)
+		return true
+	}
+	return x.closeFinally(j, plan)
+}
+
+// closeFinally reports whether a job goes on with what runs finally.
+func (x *changes) closeFinally(j *store.JobLive, plan *compiled) bool {
+	if j.Phase == phaseFinally {
+		return false
+	}
+	j.Phase = phaseFinally
+	for _, node := range plan.Finally {
+		x.callAtEnd(j, plan, dag.Key{Node: node})
+	}
+	return len(plan.Finally) > 0
+}
+
+// phaseOf is the phase of a job's end that these live tasks of it belong to.
+func phaseOf(plan *compiled, live []lifecycle.Task) int16 {
+	for _, t := range live {
+		switch {
+		case plan.Nodes[t.Node].Undoes >= 0:
+			return phaseUndo
+		case t.Node == plan.Rescue:
+			return phaseRescue
+		case plan.Closes(t.Node):
+			return phaseFinally
+		}
+	}
+	return 0
+}
+
+// callAtEnd calls a task of a job that has no other to run. If the job was being
+// stopped, that is over.
+func (x *changes) callAtEnd(j *store.JobLive, plan *compiled, k dag.Key) {
+	x.calls = append(x.calls, call{j, plan, k})
+	if j.Cancelling != 0 {
 		j.Cancelling = 0
 		j.Graph++
 		x.unhold = append(x.unhold, j.Job)
 	}
-	return len(next) > 0
 }
 
 // answerCalls makes the rows of the tasks that are called, or has those come back
@@ -69,14 +97,21 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 	var jobs []drover.JobID
 	for _, c := range calls {
 		keys = append(keys, store.Key{Job: c.job.Job, Node: c.key.Node, Index: c.key.Index})
-		if first, _ := c.plan.Stands(c.key.Node); first != c.key.Node && c.plan.Nodes[first].Mapped && c.plan.Nodes[first].Over < 0 {
+		if first := c.plan.CalledFor(c.key.Node); first != c.key.Node && c.plan.Nodes[first].Mapped && c.plan.Nodes[first].Over < 0 {
 			keys = append(keys, store.Key{Job: c.job.Job, Node: first, Index: c.key.Index}) // for its item
+		}
+		if c.plan.Lent(c.key.Node) {
+			keys = append(keys, store.Key{Job: c.job.Job, Node: c.plan.Nodes[c.key.Node].Undoes, Index: c.key.Index}) // for what it was given
 		}
 		jobs = append(jobs, c.job.Job)
 	}
 	was := map[store.Key]store.Called{}
 	var heads []store.JobRow
 	if err := tx.Pipe(ctx, store.ReadCalled(keys, was), store.ReadJobs(uniqueSorted(jobs), &heads)); err != nil {
+		return err
+	}
+	edited, err := lentInputs(ctx, tx, calls, was)
+	if err != nil {
 		return err
 	}
 	head := map[drover.JobID]store.JobRow{}
@@ -116,8 +151,11 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 			t.ID = drover.TaskID(x.e.db.NewID())
 			row := store.TaskRow{ID: t.ID, Job: t.Job, Tenant: c.plan.Tenant, Node: t.Node, Index: t.Index, Pipeline: c.plan.ID, Queue: t.Queue, Lane: t.Lane,
 				Class: t.Class, Kind: n.Kind, Trace: h.Trace, CreatedAt: x.now}
-			if first, _ := c.plan.Stands(t.Node); first != t.Node {
+			if first := c.plan.CalledFor(t.Node); first != t.Node {
 				row.Input = was[store.Key{Job: j.Job, Node: first, Index: t.Index}].Input
+			}
+			if in := edited[was[store.Key{Job: j.Job, Node: n.Undoes, Index: t.Index}].ID]; len(in) > 0 && c.plan.Lent(t.Node) {
+				x.inputs = append(x.inputs, store.InputRow{LetterKey: store.LetterKey{Task: t.ID, Generation: t.Generation}, Input: in})
 			}
 			x.tasks = append(x.tasks, row)
 			j.Total++

@@ -52,6 +52,7 @@ type changes struct {
 	queues  map[int32]bool                  // with new claimable tasks
 	plans   map[drover.JobID]*compiled      // of jobs a task of which has ended
 	calls   []call                          // tasks that are to run now
+	undo    []*store.JobLive                // jobs whose tasks have all ended and that undo what they did
 	unhold  []drover.JobID                  // jobs whose cancel is over: what runs finally begins
 	failed  map[drover.JobID]failing        // jobs that stop because a task of theirs failed
 	sweep   []drover.JobID                  // jobs whose other tasks are to be ended after the commit
@@ -238,15 +239,19 @@ func (x *changes) finish() {
 			}
 			continue
 		}
-		if !x.touched[j.Job] || x.close(j) {
-			continue
+		if x.touched[j.Job] && !x.close(j) {
+			x.over(j)
 		}
-		f := store.JobFinal{Job: j.Job, Run: j.Run, Tenant: j.Tenant, Total: j.Total, Succeeded: j.Succeeded, Failed: j.Failed,
-			Cancelled: j.Cancelled, Skipped: j.Skipped, FinishedAt: x.now, Handled: j.Handled, Status: lifecycle.JobStatus(j.Failed-j.Handled, j.Cancelled)}
-		x.event(j, jobEndEvent(f.Status), drover.TaskID{}, nil)
-		f.Events = j.Events
-		x.ended = append(x.ended, f)
 	}
+}
+
+// over ends a job.
+func (x *changes) over(j *store.JobLive) {
+	f := store.JobFinal{Job: j.Job, Run: j.Run, Tenant: j.Tenant, Total: j.Total, Succeeded: j.Succeeded, Failed: j.Failed,
+		Cancelled: j.Cancelled, Skipped: j.Skipped, FinishedAt: x.now, Handled: j.Handled, Status: lifecycle.JobStatus(j.Failed-j.Handled, j.Cancelled)}
+	x.event(j, jobEndEvent(f.Status), drover.TaskID{}, nil)
+	f.Events = j.Events
+	x.ended = append(x.ended, f)
 }
 
 // sweepInline is how many open tasks a failed job may have for the settle that
@@ -307,7 +312,13 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 			return err
 		}
 	}
-	if x.finish(); len(x.calls) > 0 {
+	x.finish()
+	if len(x.undo) > 0 {
+		if err := x.undoNext(ctx, tx); err != nil {
+			return err
+		}
+	}
+	if len(x.calls) > 0 {
 		if err := x.answerCalls(ctx, tx); err != nil {
 			return err
 		}

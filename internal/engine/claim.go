@@ -337,7 +337,16 @@ const fillAtOnce = 100
 func (e *Engine) fill(ctx context.Context, tx store.Tx, got []store.Claimed, scopes map[drover.JobID]*scope, edited map[drover.TaskID][]byte) error {
 	var replayed []store.Generation
 	for i := range got {
-		if x := &got[i]; x.Generation > 1 {
+		x := &got[i]
+		given := x.Generation > 1
+		if !given && x.Pipeline != 0 {
+			plan, err := e.plan(ctx, tx, x.Pipeline)
+			if err != nil {
+				return err
+			}
+			given = plan.Lent(x.Node)
+		}
+		if given {
 			replayed = append(replayed, store.Generation{Task: x.ID, N: x.Generation})
 		}
 	}

@@ -21,8 +21,8 @@ const sweepRows = 5000
 // live worker. Cancelling a job that is being cancelled changes nothing.
 func (e *Engine) Cancel(ctx context.Context, c Caller, id drover.JobID, r Request) (drover.Job, error) {
 	return e.hold(ctx, c, id, r, "cancel", func(ctx context.Context, tx store.Tx, x *changes, j *store.JobLive) error {
-		if j.Cancelling == store.CauseUser {
-			return nil
+		if j.Cancelling == store.CauseUser || j.Phase == phaseUndo {
+			return nil // what undoes the job's work is not stopped
 		}
 		if j.Cancelling != 0 && j.Cancelling != store.CauseFinish {
 			return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping already: %s", id, causeText(j.Cancelling))

@@ -237,7 +237,7 @@ func (e *Engine) ExpireOnce(ctx context.Context) (int, error) {
 				return nil // it has been deleted, and its id may be another job's by now
 			}
 			j, _, err := e.ownRow(ctx, tx, x, jobs[0], rows[0].Tenant)
-			if err != nil || j == nil || j.Cancelling != 0 && j.Cancelling != store.CauseFinish {
+			if err != nil || j == nil || j.Phase == phaseUndo || j.Cancelling != 0 && j.Cancelling != store.CauseFinish {
 				return err
 			}
 			if j.Cancelling == store.CauseFinish {

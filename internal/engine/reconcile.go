@@ -243,6 +243,9 @@ func (e *Engine) mend(ctx context.Context, tx store.Tx, x *changes, k *kept, m r
 	j.Events, j.Graph = k.Newest, j.Graph+1
 	j.Total, j.Open, j.Succeeded, j.Failed, j.Cancelled, j.Skipped = m.Total, m.Open, m.Succeeded, m.Failed, m.Cancelled, m.Skipped
 	j.Handled = m.Handled
+	if k.Live == nil && k.plan != nil {
+		j.Phase = phaseOf(k.plan, slices.Concat(k.Rows, k.Delayed, m.Rows))
+	}
 	for _, h := range k.Holds {
 		switch {
 		case h.Kind == store.HoldPause:
@@ -266,7 +269,7 @@ func (e *Engine) mend(ctx context.Context, tx store.Tx, x *changes, k *kept, m r
 	if j.Cancelling != 0 {
 		x.holds = append(x.holds, store.Hold{Job: j.Job, Kind: store.HoldCancel, Cause: j.Cancelling, At: x.now, Reason: "reconciled"})
 		x.sweep = append(x.sweep, j.Job)
-	} else if j.Failed > 0 && j.Open > 0 && k.plan != nil {
+	} else if j.Failed > 0 && j.Open > 0 && j.Phase == 0 && k.plan != nil {
 		for _, t := range k.Finals {
 			if how := (ending{}); t.Status == drover.Failed || t.Status == drover.DeadLetter {
 				if how.at(k.plan, t.Node, ""); !how.goesOn {

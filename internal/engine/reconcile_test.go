@@ -117,14 +117,14 @@ func TestLiveRowsAreRebuiltFromTheRecords(t *testing.T) {
 						t.Errorf("task %s had succeeded and ran again", id)
 					}
 				}
-				want := map[drover.Status]int{drover.Failed: 2}
+				want := map[drover.Status]int{drover.Failed: 3}
 				for _, j := range w.jobs() {
 					if want[j.Status]--; !j.Status.Final() {
 						t.Errorf("%s is %s", j.ID, j.Status)
 					}
 				}
 				if want[drover.Failed] != 0 {
-					t.Errorf("failed jobs: %d of 2 are missing", want[drover.Failed])
+					t.Errorf("failed jobs: %d of 3 are missing", want[drover.Failed])
 				}
 				w.want(replayed, drover.Succeeded)
 				w.audit()

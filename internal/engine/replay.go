@@ -223,7 +223,9 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 		}
 		live[id] = j
 		if plans[id] != nil {
-			j.Handled, j.Phase = b.handled, b.phase
+			if j.Handled = b.handled; j.Phase != phaseUndo { // one that undoes what it did goes on with that
+				j.Phase = b.phase
+			}
 		}
 		j.Graph++                                    // a settle that has looked for its children looks again
 		with := cameBack(plans[id], b.tasks, of[id]) // on the first event: they are no one item's
@@ -473,6 +475,18 @@ func bringBack(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, items []*
 	if len(rest) == 0 {
 		return nil
 	}
+	over := compensated(plan, tasks)
+	if over {
+		rest = slices.DeleteFunc(rest, func(i *replaying) bool {
+			if plan.Nodes[i.target.Node].Undoes < 0 && !plan.Closes(i.target.Node) {
+				i.refuse(drover.CodeInvalidTransition, "job %s has undone what its tasks did; submit it again. Only what undoes them and what runs finally can be replayed", i.row.Job)
+			}
+			return i.refused != nil
+		})
+		if len(rest) == 0 {
+			return nil
+		}
+	}
 	try := func(items []*replaying) (*returning, *drover.Error) {
 		targets := make([]lifecycle.Task, len(items))
 		for k, i := range items {
@@ -480,7 +494,7 @@ func bringBack(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, items []*
 		}
 		targets = together(plan, tasks, targets)
 		b := &returning{tasks: targets}
-		if plan != nil {
+		if plan != nil && !over {
 			b.tasks = revived(plan, tasks, b.tasks, failed)
 		}
 		slices.SortFunc(b.tasks, func(x, y lifecycle.Task) int { return compareIDs(x.ID, y.ID) })
@@ -506,6 +520,19 @@ func bringBack(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, items []*
 		}
 	}
 	return b
+}
+
+// compensated reports whether what tasks of a job did has been undone, or is being.
+func compensated(plan *compiled, tasks map[drover.TaskID]lifecycle.Task) bool {
+	if plan == nil || !plan.Undoes() {
+		return false
+	}
+	for _, t := range tasks {
+		if plan.Nodes[t.Node].Undoes >= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // cameBackWith are tasks that a replay opened a new generation of beside the one
@@ -655,7 +682,7 @@ func (b *returning) recount(plan *compiled, tasks map[drover.TaskID]lifecycle.Ta
 	b.ended, b.phase = map[dag.Key]lifecycle.Task{}, phaseFinally
 	for _, t := range b.tasks {
 		again[t.ID] = true
-		if !plan.Closes(t.Node) {
+		if !plan.Closes(t.Node) && plan.Nodes[t.Node].Undoes < 0 {
 			b.phase = 0 // what runs at the end runs again
 		}
 	}

@@ -68,6 +68,9 @@ func TestASettleTakesAConstantNumberOfStatements(t *testing.T) {
 		"fallbacks": func(n int) (string, func(drover.Lease) bool) {
 			return fmt.Sprintf("tasks:\n  m: {run: x, for_each: [%s], fallback: f}\n  f: {run: x}\n  j: {run: x, needs: [m]}\n", list(n)), func(l drover.Lease) bool { return l.Name == "m" }
 		},
+		"what undoes a map": func(n int) (string, func(drover.Lease) bool) {
+			return fmt.Sprintf("tasks:\n  m: {run: x, for_each: [%s], compensate: u}\n  z: {run: x}\n  u: {run: x}\n", list(n)), func(l drover.Lease) bool { return l.Name == "z" }
+		},
 		"maps that expand": func(n int) (string, func(drover.Lease) bool) {
 			src := "tasks:\n  t0: {run: x}\n"
 			for i := 1; i <= n; i++ {

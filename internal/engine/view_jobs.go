@@ -434,6 +434,11 @@ func (e *Engine) fillJob(ctx context.Context, tx store.Tx, r store.JobRow, j *dr
 		return err
 	}
 	j.Input = append(solo, of[r.ID]...)
+	if r.Pipeline != 0 {
+		if err := e.fillCompensation(ctx, tx, r, j); err != nil {
+			return err
+		}
+	}
 	switch {
 	case j.Status == drover.Succeeded:
 		return e.fillResult(ctx, tx, r, j)

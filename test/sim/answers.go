@@ -186,7 +186,7 @@ func (g *ghost) acted(c *call, bad func(string, string, ...any)) {
 	}
 	switch c.job.what {
 	case "cancel":
-		if j.cause == 0 && !j.ended {
+		if j.cause == 0 && !j.ended && len(j.undoers) == 0 {
 			bad("I18", "%s is cancelled by the answer, and not in truth", j)
 		}
 	case "delete":

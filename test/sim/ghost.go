@@ -98,6 +98,7 @@ type gjob struct {
 	stopped  int64 // when it began
 	openRows int
 	ended    bool
+	undoers  []*gtask // tasks that undo others, in the order in which they were called
 }
 
 func (j *gjob) String() string { return fmt.Sprintf("job %d", j.tag) }
@@ -144,6 +145,7 @@ type gtask struct {
 	// The ghost's own counts.
 	generation, attempt, losses, fence int32
 	due                                int64 // not before
+	told                               int64 // number of the event of its last success
 	edits                              map[int32]json.RawMessage
 }
 
@@ -501,6 +503,11 @@ func (g *ghost) newTask(m *commit, r row) {
 	}
 	j.at[key] = t
 	j.tasks = append(j.tasks, t)
+	if t.undoes() >= 0 {
+		t.due = 0 // it was called
+		j.undoers = append(j.undoers, t)
+		g.w.stats.Undone++
+	}
 	g.tasks[t.id] = t
 	g.touch(m, j)
 	g.w.stats.Tasks++
@@ -527,6 +534,9 @@ func (g *ghost) event(m *commit, r row) {
 			g.fail(m.c, "I21", "%s: %s of another task", j, typ)
 		}
 	default:
+		if t := g.tasks[r.id("task_id")]; t != nil && typ == drover.TaskSucceeded {
+			t.told = j.events
+		}
 		if strings.HasPrefix(string(typ), "task.") {
 			m.events[gevent{r.id("task_id"), typ}]++
 		}
@@ -789,7 +799,7 @@ func (g *ghost) moved(m *commit, mv move) {
 			m.wanted[gevent{t.id, drover.TaskFailed}]++
 			return
 		}
-		if c.kind != "submit" && c.kind != "settle" && c.kind != "replay" {
+		if c.kind != "submit" && c.kind != "settle" && c.kind != "replay" && t.undoes() < 0 {
 			bad("I17", "it was made here")
 		}
 		g.started(m, mv, bad)
@@ -1373,6 +1383,7 @@ func (g *ghost) checkJob(m *commit, j *gjob) {
 			}
 		}
 	}
+	g.checkUndone(c, j)
 	ended := j.openRows == 0
 	_, now := m.jobEnds[j]
 	switch {
@@ -1392,6 +1403,55 @@ func (g *ghost) checkJob(m *commit, j *gjob) {
 			g.open--
 		} else {
 			g.open++
+		}
+	}
+}
+
+// undoes is the node whose work the task undoes, or -1.
+func (t *gtask) undoes() int {
+	if t.job.shape == nil || t.job.shape.nodes[t.node].undoes == "" {
+		return -1
+	}
+	return t.job.shape.at[t.job.shape.nodes[t.node].undoes]
+}
+
+// checkUndone checks that what a job did is undone, all of it, only when nothing else
+// is left to do, and backwards.
+func (g *ghost) checkUndone(c *call, j *gjob) {
+	if j.shape == nil {
+		return
+	}
+	var open *gtask
+	for i, u := range j.undoers {
+		of := j.at[[2]int{u.undoes(), u.idx}]
+		if of == nil || !of.succeeded() {
+			g.fail(c, "I17", "%s undoes what did not succeed", u)
+			continue
+		}
+		if i > 0 {
+			before := j.undoers[i-1]
+			if b := j.at[[2]int{before.undoes(), before.idx}]; b != nil && b.node != of.node && b.told < of.told {
+				g.fail(c, "I17", "%s was undone before %s, which ended after it", b, of)
+			}
+		}
+		if u.row.place == final {
+			continue
+		}
+		if open != nil && open.node != u.node {
+			g.fail(c, "I17", "%s and %s are called at the same time", open, u)
+		}
+		open = u
+	}
+	called := len(j.undoers) > 0
+	for _, t := range j.tasks {
+		switch {
+		case t.gone || t.undoes() >= 0:
+		case called && t.row.place != final:
+			g.fail(c, "I17", "%s goes on while what the job did is undone", t)
+		case j.openRows > 0 || !t.succeeded() || j.status == drover.Succeeded:
+		case slices.ContainsFunc(j.shape.nodes, func(n node) bool { return n.undoes == t.name }) &&
+			!slices.ContainsFunc(j.undoers, func(u *gtask) bool { return u.undoes() == t.node && u.idx == t.idx }):
+			g.fail(c, "I17", "%s has not been undone, and its job is %s", t, j.status)
 		}
 	}
 }
@@ -1417,7 +1477,7 @@ func (g *ghost) checkFresh(m *commit, j *gjob) {
 	}
 	if j.tag >= 0 && j.shape != nil {
 		for i := range j.shape.nodes {
-			if n := len(j.of(i)); n == 0 && !j.shape.nodes[i].mapped() {
+			if n := len(j.of(i)); n == 0 && !j.shape.nodes[i].mapped() && j.shape.nodes[i].undoes == "" {
 				g.fail(m.c, "I28", "%s has no %s", j, j.shape.nodes[i].name)
 			}
 		}

@@ -24,6 +24,8 @@ type node struct {
 	max  int // attempts; 0 is the default, 4
 	// closes is its schedule_to_close, beats how long an attempt may be silent.
 	closes, beats time.Duration
+	// undoes names the task whose work this one undoes, when it is called.
+	undoes string
 
 	waits []int // the nodes it waits for whole, in order
 }
@@ -49,6 +51,8 @@ var shapes = []*shape{
 	{name: "nest", nodes: []node{{name: "list"}, {name: "m", list: "list"}, {name: "list2", needs: []string{"m"}}, {name: "n", list: "list2", needs: []string{"list"}}, {name: "z", needs: []string{"n"}}}},
 	{name: "data", nodes: []node{{name: "a"}, {name: "b", with: "a"}, {name: "c", needs: []string{"a"}}, {name: "d", with: "b", needs: []string{"c"}}}},
 	{name: "timed", nodes: []node{{name: "a", beats: 1200 * time.Millisecond, max: 3}, {name: "b", needs: []string{"a"}, closes: 7 * time.Second}, {name: "c", needs: []string{"b"}, closes: 5 * time.Second, beats: time.Second}}},
+	{name: "saga", nodes: []node{{name: "list"}, {name: "m", list: "list", max: 2}, {name: "b", needs: []string{"m"}}, {name: "c", needs: []string{"b"}, max: 1},
+		{name: "undo-m", undoes: "m", max: 2}, {name: "undo-b", undoes: "b"}, {name: "undo-list", undoes: "list"}}},
 }
 
 func init() {
@@ -97,6 +101,11 @@ func (s *shape) yaml() []byte {
 		if n.with != "" {
 			fmt.Fprintf(&b, "    with: {v: \"${{ tasks.%s.output.v }}\"}\n", n.with)
 		}
+		for _, u := range s.nodes {
+			if u.undoes == n.name {
+				fmt.Fprintf(&b, "    compensate: %s\n", u.name)
+			}
+		}
 		if n.closes > 0 {
 			fmt.Fprintf(&b, "    schedule_to_close: %s\n", n.closes)
 		}
@@ -130,7 +139,7 @@ func (s *shape) head(i int) int {
 // checks know how long each list is.
 func output(seed uint64, tag int, name string, index int) json.RawMessage {
 	h := mix(seed, uint64(tag), uint64(len(name)), uint64(name[0]), uint64(name[len(name)-1]), uint64(index))
-	if !strings.HasPrefix(name, "list") {
+	if !strings.HasPrefix(name, "list") { // what undoes one neither
 		if h%23 == 0 {
 			return json.RawMessage(`{"w":1}`) // what takes v from it finds nothing
 		}

@@ -35,6 +35,8 @@ type Node struct {
 	// job goes on degraded when the last of them fails, or it itself if there is none.
 	Backups  int
 	Degrades bool
+	// Undone says that it has a compensation.
+	Undone bool
 }
 
 // Counted is how a row of task i that ended so counts below, once what stands in for
@@ -280,6 +282,9 @@ func (g *Graph) YAML() string {
 		if n.Cond != "" {
 			fmt.Fprintf(&b, ", if: %q", conds[n.Cond])
 		}
+		if n.Undone {
+			fmt.Fprintf(&b, ", compensate: %s-c", n.Name)
+		}
 		if len(g.parents(i)) > 0 {
 			rule := n.Rule
 			if rule == "quorum" {
@@ -299,8 +304,61 @@ func (g *Graph) YAML() string {
 			}
 			b.WriteString("}\n")
 		}
+		if n.Undone {
+			fmt.Fprintf(&b, "  %s-c: {run: x}\n", n.Name)
+		}
 	}
 	return b.String()
+}
+
+// Undoes is added to the number of a task for that which undoes it.
+const Undoes = 100_000
+
+// Broken tells if the job fails: a failure of it counts, and nothing makes it good.
+func (g *Graph) Broken() bool {
+	bad := func(i, index int, e End) bool {
+		return (e == "fail" || e == "broke") && g.Counted(i, index, e) == Bad
+	}
+	for i, r := range g.Results() {
+		index := 0
+		if g.Root(i) >= 0 {
+			index = -1
+		}
+		if bad(i, index, r.One) {
+			return true
+		}
+		for k, e := range r.Elements {
+			if bad(i, k, e) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Row is a task of the model, or an element of one.
+type Row struct{ Node, Index int }
+
+// ToUndo are the rows that are undone: of a job that fails, those that succeeded and
+// have a compensation.
+func (g *Graph) ToUndo() (rows []Row) {
+	if !g.Broken() {
+		return nil
+	}
+	for i, r := range g.Results() {
+		if !g.Nodes[i].Undone {
+			continue
+		}
+		if r.One == "ok" {
+			rows = append(rows, Row{i, 0})
+		}
+		for k, e := range r.Elements {
+			if e == "ok" {
+				rows = append(rows, Row{i, k})
+			}
+		}
+	}
+	return rows
 }
 
 // Rules are the names of all rules.
@@ -357,6 +415,11 @@ func Draw(r *rand.Rand) *Graph {
 			n.Backups, n.Degrades = 1, true
 		}
 		g.Nodes = append(g.Nodes, n)
+	}
+	if r.IntN(2) == 0 {
+		for i := range g.Nodes {
+			g.Nodes[i].Undone = r.IntN(2) == 0
+		}
 	}
 	salt, rate := r.Uint64(), uint64(r.IntN(60))
 	g.Fails = func(node, index int) bool {

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"fmt"
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store/driver"
+)
+
+// Undoable is a node of a job's graph whose tasks another node's undo.
+type Undoable struct {
+	Job      drover.JobID
+	Node, By int32
+}
+
+// Undone is a task that has succeeded and that nothing has been called to undo.
+type Undone struct {
+	Key
+	Task drover.TaskID
+}
+
+var (
+	readUndoable = driver.New("read what is to be undone", "job_id uuid, node int, undoer int",
+		fmt.Sprintf("SELECT t.job_id, t.node, t.idx, t.id FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} JOIN task_final f ON f.task_id = t.id AND f.status = %d AND f.how <> %d AND "+notLast+
+			" WHERE NOT EXISTS (SELECT 1 FROM tasks c WHERE c.job_id = t.job_id AND c.node = {undoer} AND c.idx = t.idx)", drover.Succeeded, lifecycle.HowReused))
+	readUndoers = driver.New("read what undoes a job's work", "job_id uuid, node int",
+		"SELECT t.id, t.node, t.idx, t.created_at, coalesce(f.status, 0), coalesce(f.error, {pg:''::bytea}{lite:x''}) FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} LEFT JOIN task_final f ON f.task_id = t.id AND "+notLast)
+	readUndoing = driver.New("read which jobs have undone what they did", "job_id uuid, node int",
+		"SELECT t.job_id FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node}")
+	auditEnded = driver.New("audit of jobs that ended badly", "", fmt.Sprintf("SELECT f.job_id, j.pipeline FROM job_final f JOIN jobs j ON j.id = f.job_id WHERE f.job_id >= $1 AND f.status <> %d AND j.pipeline <> 0"+
+		" AND NOT EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = f.job_id) AND NOT EXISTS (SELECT 1 FROM job_final y WHERE y.job_id = f.job_id AND y.run > f.run) ORDER BY f.job_id", drover.Succeeded))
+	readSuccesses = driver.New("read the order of successes", "id uuid", "SELECT e.task_id, e.seq FROM {rows} JOIN events e ON e.job_id = {id} AND e.type = 'task.succeeded'")
+)
+
+// ReadUndoable reads the tasks of nodes that are to be undone.
+func ReadUndoable(nodes []Undoable, found func(Undone)) Stmt {
+	return Stmt{Text: readUndoable, Cols: []any{
+		col(nodes, func(u *Undoable) [16]byte { return [16]byte(u.Job) }),
+		col(nodes, func(u *Undoable) int32 { return u.Node }),
+		col(nodes, func(u *Undoable) int32 { return u.By }),
+	}, Scan: func(r driver.Row) error {
+		var u Undone
+		err := r.Scan((*[16]byte)(&u.Job), &u.Node, &u.Index, (*[16]byte)(&u.Task))
+		found(u)
+		return err
+	}}
+}
+
+// ReadSuccesses reads, of every task of jobs that has succeeded, the number of the
+// event that tells the last time.
+func ReadSuccesses(jobs []drover.JobID, seqs map[drover.TaskID]int64) Stmt {
+	return Stmt{Text: readSuccesses, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
+		var id drover.TaskID
+		var seq int64
+		err := r.Scan((*[16]byte)(&id), &seq)
+		seqs[id] = max(seqs[id], seq)
+		return err
+	}}
+}
+
+// Undoer is a task that undoes the work of another.
+type Undoer struct {
+	Task        drover.TaskID
+	Node, Index int32
+	CreatedAt   lifecycle.Instant
+	Status      drover.Status // of its last generation that has ended; none if none has
+	Error       []byte
+}
+
+// ReadUndoers reads the tasks of nodes that undo the work of others.
+func ReadUndoers(job drover.JobID, nodes []int32, rows *[]Undoer) Stmt {
+	return Stmt{Text: readUndoers, Cols: nodeCols(job, nodes), Scan: into(rows, func(r driver.Row) (u Undoer, err error) {
+		var status int16
+		err = r.Scan((*[16]byte)(&u.Task), &u.Node, &u.Index, (*int64)(&u.CreatedAt), &status, &u.Error)
+		u.Status = drover.Status(status)
+		return u, err
+	})}
+}
+
+// LiveStatuses reads how the live tasks of a job stand.
+func LiveStatuses(job drover.JobID, out map[drover.TaskID]drover.Status) Stmt {
+	return liveTasks([]drover.JobID{job}, func(t lifecycle.Task) { out[t.ID] = t.Status })
+}
+
+// ReadUndoing reads which jobs have tasks of such nodes.
+func ReadUndoing(nodes []Undoable, jobs map[drover.JobID]bool) Stmt {
+	return Stmt{Text: readUndoing, Cols: []any{
+		col(nodes, func(u *Undoable) [16]byte { return [16]byte(u.Job) }),
+		col(nodes, func(u *Undoable) int32 { return u.Node }),
+	}, Scan: func(r driver.Row) error {
+		var id drover.JobID
+		err := r.Scan((*[16]byte)(&id))
+		jobs[id] = true
+		return err
+	}}
+}
+
+// EndedJob is a job of a pipeline that has ended.
+type EndedJob struct {
+	Job      drover.JobID
+	Pipeline int32
+}
+
+// AuditEnded reads the jobs of pipelines that have ended badly.
+func AuditEnded(from drover.JobID, jobs *[]EndedJob) Stmt {
+	return Stmt{Text: auditEnded, Args: []any{[16]byte(from)}, Scan: into(jobs, func(r driver.Row) (j EndedJob, err error) {
+		err = r.Scan((*[16]byte)(&j.Job), &j.Pipeline)
+		return j, err
+	})}
+}
