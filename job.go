@@ -125,6 +125,8 @@ type Job struct {
 	Paused          bool              `json:"paused,omitempty"`
 	Cancelling      bool              `json:"cancelling,omitempty"`
 	Degraded        bool              `json:"degraded,omitempty"`
+	// DegradedBy are the first failures that were made good, and by what.
+	DegradedBy []Degradation `json:"degraded_by,omitempty"`
 	// Run counts from 1; a replay of a finished job opens the next.
 	Run        int             `json:"run"`
 	Tasks      Counts          `json:"tasks"`
@@ -162,6 +164,16 @@ type Compensated struct {
 	By     string   `json:"by"`
 	TaskID TaskID   `json:"task_id"`
 	Status Status   `json:"status"`
+	Error  *Failure `json:"error,omitempty"`
+}
+
+// Degradation is a failure that was made good: why a job, or a task below, is degraded.
+type Degradation struct {
+	// Task and Index say which task failed.
+	Task  string `json:"task"`
+	Index int    `json:"index"`
+	// Reason is what made it good: "fallback NAME", "rescue NAME" or "on_failure: degrade".
+	Reason string   `json:"reason"`
 	Error  *Failure `json:"error,omitempty"`
 }
 

@@ -120,6 +120,9 @@ type Lease struct {
 	Input           json.RawMessage `json:"input,omitempty"`
 	Pipeline        string          `json:"pipeline,omitempty"`
 	PipelineVersion int             `json:"pipeline_version,omitempty"`
+	// DegradedBy are failures that were made good above this task: what it is given may
+	// be less than it would have been. At most 20.
+	DegradedBy []Degradation `json:"degraded_by,omitempty"`
 	// IdempotencyKey is the same for every attempt of a generation; pass it on to outside systems.
 	IdempotencyKey string `json:"idempotency_key"`
 	// Traceparent is the W3C trace context of this attempt.

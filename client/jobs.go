@@ -114,6 +114,8 @@ type JobsFilter struct {
 	Labels        map[string]string
 	CreatedAfter  time.Time
 	CreatedBefore time.Time
+	// Degraded, when set, chooses the jobs that are degraded, or those that are not.
+	Degraded *bool
 	List
 }
 
@@ -131,6 +133,9 @@ func (c *Client) Jobs(ctx context.Context, f JobsFilter) (protocol.Page[drover.J
 	}
 	if !f.CreatedBefore.IsZero() {
 		q.Set("created_before", f.CreatedBefore.UTC().Format(time.RFC3339Nano))
+	}
+	if f.Degraded != nil {
+		q.Set("degraded", strconv.FormatBool(*f.Degraded))
 	}
 	return get[protocol.Page[drover.Job]](ctx, c, "/v1/jobs", q)
 }

@@ -58,6 +58,7 @@ var sampleLease = drover.Lease{
 	TaskID: task1, JobID: job1, LeaseVersion: 3, Tenant: "default", Name: "features", Index: 2, Kind: "features", Queue: "cpu",
 	Generation: 1, Attempt: 2, MaxAttempts: 4, Timeout: drover.Duration(10 * time.Minute), Input: raw(`{"n":9007199254740993}`), Heartbeat: drover.Duration(30 * time.Second), Checkpoint: raw(`{"segment":8}`),
 	Pipeline: "dataset-ingestion", PipelineVersion: 3, IdempotencyKey: task1.String() + ".1",
+	DegradedBy:  []drover.Degradation{{Task: "infer", Index: 2, Reason: "fallback infer-small", Error: &drover.Failure{Class: drover.ClassTimeout, Message: "took longer than 600s"}}},
 	Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 }
 
@@ -106,7 +107,9 @@ var samples = map[string]any{
 	"job": sampleJob,
 	"job_failed": drover.Job{
 		ID: job1, Tenant: "default", Status: drover.Failed, Kind: "mail", Class: drover.Normal, Run: 1, Tasks: drover.Counts{Total: 1, Failed: 1},
-		Error:   &drover.Failure{Class: drover.ClassPanic, Message: "index out of range", Stack: "goroutine 1 [running]:", Task: "mail"},
+		Error: &drover.Failure{Class: drover.ClassPanic, Message: "index out of range", Stack: "goroutine 1 [running]:", Task: "mail"},
+		Compensation: &drover.Compensation{Status: drover.Failed, Tasks: []drover.Compensated{
+			{Task: "charge", By: "refund", TaskID: task2, Status: drover.DeadLetter, Error: &drover.Failure{Class: drover.ClassThrottled, Message: "too many requests"}}}},
 		TraceID: "0af7651916cd43dd8448eb211c80319c", CreatedAt: at, FinishedAt: at.Add(time.Minute), Events: 3,
 	},
 	"jobs_page":  Page[drover.Job]{Items: []drover.Job{sampleJob}, NextCursor: "opaque"},

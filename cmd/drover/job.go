@@ -45,6 +45,7 @@ var jobColumns = columns[drover.Job]{
 		{head: "CREATOR", wide: true, text: func(_ *printer, j drover.Job) string { return j.Creator }},
 		{head: "LABELS", wide: true, text: func(_ *printer, j drover.Job) string { return pairs(j.Labels) }},
 		{head: "TRACE", wide: true, text: func(_ *printer, j drover.Job) string { return j.TraceID }},
+		{head: "DEGRADED BY", wide: true, text: func(_ *printer, j drover.Job) string { return degradedText(j.DegradedBy) }},
 		{head: "ERROR", wide: true, text: func(_ *printer, j drover.Job) string { return failureText(j.Error) }},
 	},
 	detail: func(p *printer, j drover.Job) []fact {
@@ -54,6 +55,7 @@ var jobColumns = columns[drover.Job]{
 			{name: "WHAT", text: jobWhat(j)},
 			{name: "TASKS", text: countsText(j.Tasks)},
 			{name: "ERROR", text: failureText(j.Error), paint: red},
+			{name: "DEGRADED BY", text: degradedText(j.DegradedBy), paint: yellow},
 			{name: "CREATED", text: p.moment(j.CreatedAt)},
 			{name: "DUE", text: p.moment(j.DueAt)},
 			{name: "EXPIRES", text: p.moment(j.ExpiresAt)},
@@ -75,6 +77,17 @@ var jobColumns = columns[drover.Job]{
 		}
 		return append(facts, p.payload("INPUT", j.Input), p.payload("RESULT", j.Result))
 	},
+}
+
+// degradedText reads `infer: fallback infer-small, weather: on_failure: degrade`.
+func degradedText(list []drover.Degradation) string {
+	words := make([]string, 0, len(list))
+	for _, d := range list {
+		if w := d.Task + ": " + d.Reason; !slices.Contains(words, w) { // of a map once
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 // compensationFacts tell how a job's work is undone, and what to do where it could not be.
@@ -390,6 +403,7 @@ func (a *app) jobList() *cobra.Command {
 		statuses, labels []string
 		since, until     string
 		limit            int
+		degraded         bool
 		q                client.JobsFilter
 	)
 	cmd := &cobra.Command{
@@ -398,6 +412,7 @@ func (a *app) jobList() *cobra.Command {
 		Example: `  drover job list
   drover job list --status FAILED,RUNNING --since 24h
   drover job list --pipeline dataset-ingestion --label team=vision -o wide
+  drover job list --degraded --since 24h -o wide
   drover job list --limit 0 -o jsonl`,
 		Args: args(cobra.NoArgs),
 		RunE: a.ask(func(ctx context.Context, c *client.Client, _ []string) (err error) {
@@ -418,6 +433,9 @@ func (a *app) jobList() *cobra.Command {
 			if q.CreatedBefore, err = a.parseTime("until", until, false); err != nil {
 				return err
 			}
+			if degraded {
+				q.Degraded = &degraded
+			}
 			return list(a, jobColumns, limit, func(l client.List) (protocol.Page[drover.Job], error) {
 				q.List = l
 				return c.Jobs(ctx, q)
@@ -429,6 +447,7 @@ func (a *app) jobList() *cobra.Command {
 	f.StringVar(&q.Pipeline, "pipeline", "", "only jobs of this pipeline")
 	f.StringVar(&q.Kind, "kind", "", "only jobs of this kind")
 	f.StringArrayVarP(&labels, "label", "l", nil, "only jobs with this key=value; repeat it for more")
+	f.BoolVar(&degraded, "degraded", false, "only jobs with failures that were made good; -o wide says which and by what")
 	f.StringVar(&since, "since", "", "only jobs made since then: a time, or a length back from now such as 24h")
 	f.StringVar(&until, "until", "", "only jobs made before then")
 	limitFlag(cmd, &limit)

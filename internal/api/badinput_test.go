@@ -137,6 +137,7 @@ func TestBadInputIsRefusedWithPlaceAndRemedy(t *testing.T) {
 			{"GET /v1/jobs?limit=x&limit=y", "", 400, drover.CodeValidation, "limit"},
 			{"GET /v1/jobs?label=team", "", 400, drover.CodeValidation, "label"},
 			{"GET /v1/jobs?label=a:1&label=a:2", "", 400, drover.CodeValidation, "label"},
+			{"GET /v1/jobs?degraded=maybe", "", 400, drover.CodeValidation, "degraded"},
 			{"GET /v1/jobs?created_after=today", "", 400, drover.CodeValidation, "created_after"},
 			{"GET /v1/jobs?cursor=xyz", "", 400, drover.CodeValidation, "cursor"},
 			{"GET /v1/jobs?kind=%00", "", 400, drover.CodeValidation, "kind"},

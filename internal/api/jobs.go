@@ -169,6 +169,9 @@ func (a *API) listJobs(w http.ResponseWriter, r *request) error {
 	if q.CreatedBefore, err = r.time("created_before"); err != nil {
 		return err
 	}
+	if q.Degraded, err = r.flag("degraded"); err != nil {
+		return err
+	}
 	jobs, next, err := a.engine.JobPage(r.Context(), r.caller, q)
 	if err != nil {
 		return err

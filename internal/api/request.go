@@ -78,6 +78,19 @@ func (r *request) time(name string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
+// flag reads ?name=true or false; nil is neither.
+func (r *request) flag(name string) (*bool, error) {
+	s := r.query.Get(name)
+	if s == "" {
+		return nil, nil
+	}
+	if s != "true" && s != "false" {
+		return nil, invalidQuery(name, strconv.Quote(clip(s, 40))+" is neither true nor false")
+	}
+	yes := s == "true"
+	return &yes, nil
+}
+
 // statuses reads ?status=RUNNING,QUEUED, which may be repeated.
 func (r *request) statuses() ([]drover.Status, error) {
 	var out []drover.Status

@@ -688,6 +688,7 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 	}
 	c.wire()
 	c.plan.foresee()
+	c.plan.spoil()
 	return c.plan
 }
 

@@ -48,6 +48,7 @@ type Plan struct {
 	hears  []bool     // per node: a task above it may be skipped
 	closes []bool     // per node: it runs when the others have ended
 	undoes bool       // a task has a compensation
+	spoils [][]Ref    // per node: failures above it that may have been made good; nil if no task's can be
 	lent   []bool     // per node: it undoes another and is given what that was given
 	with   []template // per node; nil where the task has no `with`
 	each   []template // per node; nil where the task is no map over a list

@@ -260,6 +260,10 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 	if err != nil {
 		return nil, nil, err
 	}
+	spoilt, err := e.degraded(ctx, tx, got)
+	if err != nil {
+		return nil, nil, err
+	}
 	now := e.now()
 	size := 0
 	for i := range got {
@@ -311,7 +315,7 @@ func (e *Engine) leases(ctx context.Context, tx store.Tx, got []store.Claimed) (
 			return nil, nil, err
 		}
 		n := &plan.Nodes[x.Node]
-		l.Name, l.Pipeline, l.PipelineVersion = n.Name, plan.Name, int(plan.Version)
+		l.Name, l.Pipeline, l.PipelineVersion, l.DegradedBy = n.Name, plan.Name, int(plan.Version), spoilt[x.ID]
 		l.Input, err = edited[x.ID], nil
 		if l.Input == nil {
 			l.Input, err = scopes[x.Job].render(&x.Task, x.Input)

@@ -116,6 +116,8 @@ type JobQuery struct {
 	Labels         map[string]string
 	CreatedAfter   time.Time
 	CreatedBefore  time.Time
+	// Degraded, when set, selects the jobs that are degraded, or those that are not.
+	Degraded *bool
 	// After is the last id of the previous page; zero starts.
 	After drover.JobID
 	// Limit is how many at most; 0 is 50.

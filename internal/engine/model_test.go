@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/drover-dev/drover"
@@ -80,6 +81,33 @@ func modelled(g *dagtest.Graph) map[string]string {
 	return out
 }
 
+// spoiltLeases counts the leases that spoilt has found something in.
+var spoiltLeases atomic.Int64
+
+// spoilt tells where a lease does not say by what its task is degraded.
+func spoilt(g *dagtest.Graph, l drover.Lease) string {
+	i := placeOf(l.Name) % 1000
+	element := l.Index
+	if g.Root(i) < 0 {
+		element = dagtest.Unexpanded
+	}
+	want := g.Spoils(i, element)
+	if !g.Patient(i) || len(want) > 20 {
+		return ""
+	}
+	if len(want) > 0 {
+		spoiltLeases.Add(1)
+	}
+	got := map[dagtest.Row]bool{}
+	for _, d := range l.DegradedBy {
+		got[dagtest.Row{Node: placeOf(d.Task), Index: d.Index}] = true
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Sprintf("%s[%d] is told that %v were made good above it, by the model %v", l.Name, l.Index, got, want)
+	}
+	return ""
+}
+
 // backwards tells where a job did not undo what it did in the reverse order of
 // completion, but for elements of one map.
 func backwards(w *world, id drover.JobID) string {
@@ -131,6 +159,9 @@ func TestRandomGraphsEndAsTheModelSays(t *testing.T) {
 					n := 1 + r.IntN(len(held))
 					var out []drover.Outcome
 					for _, l := range held[:n] {
+						if diff := spoilt(g, l); diff != "" && len(again) == 0 {
+							t.Fatalf("seed %d: %s\n%s", seed, diff, g.YAML())
+						}
 						if g.Fails(placeOf(l.Name), l.Index) && !again[l.TaskID] {
 							out = append(out, failed(l, drover.ClassPermanent, "no"))
 						} else {
@@ -182,5 +213,8 @@ func TestRandomGraphsEndAsTheModelSays(t *testing.T) {
 			}
 		}
 		w.audit()
+		if spoiltLeases.Load() == 0 {
+			t.Error("no task was degraded by what is above it")
+		}
 	})
 }

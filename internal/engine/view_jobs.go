@@ -122,7 +122,7 @@ func (e *Engine) jobPage(ctx context.Context, c Caller, q JobQuery, bound int) (
 					return err
 				}
 				for _, j := range jobs {
-					if len(q.Status) > 0 && !slices.Contains(q.Status, j.Status) {
+					if len(q.Status) > 0 && !slices.Contains(q.Status, j.Status) || q.Degraded != nil && *q.Degraded != j.Degraded {
 						continue
 					}
 					items = append(items, j)
@@ -173,7 +173,7 @@ func newSearch(ctx context.Context, tx store.Tx, c Caller, q JobQuery) (s *searc
 	if !q.After.IsZero() && bytes.Compare(q.After[:], s.span.Below[:]) < 0 {
 		s.span.Below = drover.ID(q.After)
 	}
-	if q.Pipeline == "" && q.Kind == "" && len(q.Labels) == 0 {
+	if q.Pipeline == "" && q.Kind == "" && len(q.Labels) == 0 && q.Degraded == nil {
 		s.span.N = max(pageSize(q.Limit), showAtOnce) // most of them match
 	}
 	return s, bytes.Compare(s.span.From[:], s.span.Below[:]) < 0, nil
@@ -187,7 +187,8 @@ func firstID(t time.Time) drover.ID {
 // step returns the next jobs that match all of the query but the status, and
 // how many it looked at.
 func (s *search) step(ctx context.Context, tx store.Tx) (rows []store.JobRow, seen int, err error) {
-	if len(s.q.Status) == 0 {
+	degraded := s.q.Degraded != nil && *s.q.Degraded
+	if len(s.q.Status) == 0 && !degraded {
 		if err := tx.Pipe(ctx, store.TenantJobs(s.tenant, s.span, &rows)); err != nil {
 			return nil, 0, err
 		}
@@ -198,6 +199,9 @@ func (s *search) step(ctx context.Context, tx store.Tx) (rows []store.JobRow, se
 		return slices.DeleteFunc(rows, func(r store.JobRow) bool { return !s.matches(&r) }), seen, nil
 	}
 	lists, stmts := store.JobsWith(s.tenant, s.q.Status, s.span)
+	if degraded { // there are few
+		lists, stmts = store.DegradedJobs(s.tenant, s.span)
+	}
 	if err := tx.Pipe(ctx, stmts...); err != nil {
 		return nil, 0, err
 	}
@@ -360,6 +364,9 @@ func (e *Engine) showJobs(ctx context.Context, tx store.Tx, c Caller, rows []sto
 			d.Task = p.Nodes[f.Node].Name
 		}
 		why[f.Job] = d
+	}
+	if err := e.showDegraded(ctx, tx, rows, out); err != nil {
+		return nil, err
 	}
 	for i := range out {
 		out[i].Error = why[out[i].ID]

@@ -286,6 +286,11 @@ func (p *program) env(t *worker.Task, in *execInput, f folders) []string {
 		"DROVER_INPUT": f.input, "DROVER_OUTPUT": f.output, "DROVER_ARTIFACTS": f.artifacts, "DROVER_WORKDIR": p.o.Workdir,
 		"DROVER_CHECKPOINT": f.checkpoint, "DROVER_HEARTBEAT": strconv.Itoa(int(t.Lease.Heartbeat.Std().Seconds())),
 	})
+	if len(t.DegradedBy) > 0 {
+		if b, err := json.Marshal(t.DegradedBy); err == nil { // it came as JSON
+			env["DROVER_DEGRADED"] = string(b)
+		}
+	}
 	list := make([]string, 0, len(env))
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		list = append(list, k+"="+env[k])

@@ -500,3 +500,16 @@ func FuzzLinkChangesOnlyWhatItShould(f *testing.F) {
 		}
 	})
 }
+
+// TestAProgramIsToldWhyItsInputIsDegraded, when it is.
+func TestAProgramIsToldWhyItsInputIsDegraded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run(sh(`echo "${DROVER_DEGRADED-nothing}"`))
+	b.run(sh(`echo "$DROVER_DEGRADED"`), func(l *drover.Lease) {
+		l.DegradedBy = []drover.Degradation{{Task: "infer", Index: 2, Reason: "fallback infer-small"}}
+	})
+	if out := b.text("stdout"); out != "nothing\n"+`[{"task":"infer","index":2,"reason":"fallback infer-small"}]`+"\n" {
+		t.Errorf("the program saw %q", out)
+	}
+}

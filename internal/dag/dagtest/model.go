@@ -336,6 +336,53 @@ func (g *Graph) Broken() bool {
 	return false
 }
 
+// Spoils are the failures above a row that were made good.
+func (g *Graph) Spoils(i, element int) map[Row]bool {
+	out, results := map[Row]bool{}, g.Results()
+	var up func(i, element int)
+	up = func(i, element int) {
+		for _, p := range g.parents(i) {
+			see := func(index int, e End) {
+				if (e == "fail" || e == "broke") && g.Counted(p, index, e) == OK {
+					out[Row{p, index}] = true
+				}
+			}
+			r := results[p]
+			same := element >= 0 && g.Root(i) >= 0 && g.Root(i) == g.Root(p)
+			switch {
+			case r.One != "" && g.Root(p) >= 0:
+				see(Unexpanded, r.One)
+			case r.One != "":
+				see(0, r.One)
+			}
+			for k, e := range r.Elements {
+				if !same || k == element {
+					see(k, e)
+				}
+			}
+			if same {
+				up(p, element)
+			} else {
+				up(p, Unexpanded)
+			}
+		}
+	}
+	up(i, element)
+	return out
+}
+
+// Unexpanded is the index of a map that has no elements.
+const Unexpanded = -1
+
+// Patient reports whether a task, and every one above it, waits for the ends of all
+// above it before it runs.
+func (g *Graph) Patient(i int) bool {
+	if slices.Contains([]string{"one_success", "one_failed", "one_done", "always", "quorum"}, g.Nodes[i].Rule) {
+		return false
+	}
+	return !slices.ContainsFunc(g.parents(i), func(p int) bool { return !g.Patient(p) })
+}
+
 // Row is a task of the model, or an element of one.
 type Row struct{ Node, Index int }
 

@@ -1,0 +1,105 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
+)
+
+// why writes what something is degraded by.
+func why(list []drover.Degradation) (out []string) {
+	for _, d := range list {
+		out = append(out, fmt.Sprintf("%s[%d] %s %s", d.Task, d.Index, d.Reason, d.Error.Message))
+	}
+	return out
+}
+
+// TestDegradedTravelsDown: a task is told which failures above it were made good, of a
+// map its own element's, and what runs finally all of them; so is whoever looks at the
+// job, and can choose such jobs.
+func TestDegradedTravelsDown(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply(`pipeline: p
+on_failure: continue
+finally: end
+tasks:
+  m: {run: x, for_each: [1, 2, 3], fallback: f}
+  f: {run: x, fallback: g}
+  g: {run: x}
+  n: {run: x, for_each: m, with: "${{ item }}"}
+  sum: {run: x, needs: [n]}
+  weather: {run: x, on_failure: degrade, default: 0}
+  report: {run: x, with: "${{ tasks.weather.output }}"}
+  alone: {run: x}
+  end: {run: x}
+`)
+		good := w.submit(drover.NewJob{Pipeline: "p"})
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		id := w.submit(drover.NewJob{Pipeline: "p"})
+		told := map[string][]string{}
+		fails := []string{"m[0]", "m[2]", "f[2]", "weather[0]"}
+		for range 10 {
+			w.work(func(l drover.Lease) drover.Outcome {
+				name := fmt.Sprintf("%s[%d]", l.Name, l.Index)
+				if told[name] = why(l.DegradedBy); slices.Contains(fails, name) {
+					return failed(l, drover.ClassPermanent, "no "+name)
+				}
+				return ok(l, "1")
+			})
+		}
+		const m0, m2, weather = "m[0] fallback f no m[0]", "m[2] fallback g no m[2]", "weather[0] on_failure: degrade no weather[0]"
+		for name, want := range map[string][]string{"n[0]": {m0}, "n[1]": nil, "n[2]": {m2}, "sum[0]": {m0, m2}, "report[0]": {weather}, "alone[0]": nil, "m[0]": nil, "f[0]": nil, "end[0]": {m0, m2, weather}} {
+			if !slices.Equal(told[name], want) {
+				t.Errorf("%s is told %q, want %q", name, told[name], want)
+			}
+		}
+		j := w.want(id, drover.Succeeded)
+		if got := why(j.DegradedBy); !j.Degraded || !slices.Equal(got, []string{m0, m2, weather}) {
+			t.Errorf("the job is told to be degraded by %q", got)
+		}
+		yes, no := true, false
+		for _, c := range []struct {
+			q    engine.JobQuery
+			want []drover.JobID
+		}{{engine.JobQuery{}, []drover.JobID{id, good}}, {engine.JobQuery{Degraded: &yes}, []drover.JobID{id}}, {engine.JobQuery{Degraded: &no}, []drover.JobID{good}},
+			{engine.JobQuery{Degraded: &yes, Status: []drover.Status{drover.Failed}}, nil}, {engine.JobQuery{Degraded: &yes, Pipeline: "p"}, []drover.JobID{id}}} {
+			list, err := w.Jobs(t.Context(), w.c, c.q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []drover.JobID
+			for _, j := range list {
+				if got = append(got, j.ID); j.Degraded != (len(j.DegradedBy) > 0) {
+					t.Errorf("%s is degraded %v, by %q", j.ID, j.Degraded, why(j.DegradedBy))
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				q, _ := json.Marshal(c.q)
+				t.Errorf("jobs %s: %v, want %v", q, got, c.want)
+			}
+		}
+	})
+}
+
+// TestALiveJobIsFoundDegraded, and a rescue is a reason.
+func TestALiveJobIsFoundDegraded(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: p\nrescue: r\ntasks:\n  a: {run: x, on_failure: degrade}\n  b: {run: x, needs: [a]}\n  r: {run: x}\n")
+		id := w.submit(drover.NewJob{Pipeline: "p"})
+		w.settle(failed(w.one(), drover.ClassPermanent, "no"))
+		yes := true
+		list, err := w.Jobs(t.Context(), w.c, engine.JobQuery{Degraded: &yes})
+		if err != nil || len(list) != 1 || list[0].ID != id || !slices.Equal(why(list[0].DegradedBy), []string{"a[0] on_failure: degrade no"}) {
+			t.Errorf("%+v, %v", list, err)
+		}
+		w.settle(failed(w.one(), drover.ClassPermanent, "neither"))
+		w.settle(ok(w.one(), "1"))
+		if j := w.want(id, drover.Succeeded); !slices.Equal(why(j.DegradedBy), []string{"a[0] on_failure: degrade no", "b[0] rescue r neither"}) {
+			t.Errorf("%q", why(j.DegradedBy))
+		}
+	})
+}
