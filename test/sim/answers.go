@@ -345,6 +345,7 @@ func (w *world) finish(ctx context.Context) {
 	if w.plan.purges && w.stop == nil {
 		w.outlive()
 	}
+	w.explain(10)
 	// The product's own audit, past every fault.
 	list, err := engine.New(store.New(w.db.drv, store.Options{Now: func() time.Time { return w.clock }}), engine.Options{}).Audit(ctx, time.Time{})
 	if err != nil {

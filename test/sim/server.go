@@ -119,6 +119,7 @@ func (s *server) turn(life int) {
 		if i == 0 && s.w.rand.often(0.02) {
 			s.w.do(&call{kind: "clean", s: s}, func(ctx context.Context) error { _, err := s.e.CleanOnce(ctx); return err })
 			s.reconcile()
+			s.w.explain(3)
 		}
 	}
 	s.w.after(loopMin/2, func() { s.turn(life) })

@@ -39,6 +39,7 @@ type Stats struct {
 	Staged         int            `json:"artifacts_staged"`
 	Published      int            `json:"artifacts_published"`
 	Dropped        int            `json:"artifacts_that_did_not_count"`
+	Explained      int            `json:"explained_tasks"`
 	Purged         int            `json:"jobs_deleted"`
 	Undone         int            `json:"tasks_undone"`
 	Cancels        int            `json:"cancels"`
@@ -64,7 +65,7 @@ func (s *Stats) counters() map[string]int {
 	m := map[string]int{"operations": s.Operations, "commits": s.Commits, "checks": s.Checks, "jobs": s.Jobs, "tasks": s.Tasks, "grants": s.Grants, "losses": s.Losses, "released": s.Released,
 		"leases of lost answers taken back": s.TakenBack, "successes": s.Successes, "retries": s.Retries, "snoozes": s.Snoozes, "dead letters": s.DeadLetters,
 		"stale commits rejected": s.Stale, "late renewals refused": s.LateRenewals, "repeats answered alike": s.Repeats, "idempotent repeats": s.KeyRepeats,
-		"idempotency conflicts": s.KeyConflicts, "unknown outcomes": s.Unknown, "attempts cut off": s.Cut, "cancels": s.Cancels, "cancels between attempts": s.CancelsBetween, "missed heartbeats": s.Silent, "tasks out of time": s.Closed, "heartbeats": s.Beats, "checkpoints handed on": s.Checkpoints, "artifacts staged": s.Staged, "artifacts published": s.Published, "artifacts that did not count": s.Dropped, "jobs deleted": s.Purged, "tasks undone": s.Undone, "forced ends": s.Forced, "pauses": s.Pauses, "resumes": s.Resumes,
+		"idempotency conflicts": s.KeyConflicts, "unknown outcomes": s.Unknown, "attempts cut off": s.Cut, "cancels": s.Cancels, "cancels between attempts": s.CancelsBetween, "missed heartbeats": s.Silent, "tasks out of time": s.Closed, "heartbeats": s.Beats, "checkpoints handed on": s.Checkpoints, "artifacts staged": s.Staged, "artifacts published": s.Published, "artifacts that did not count": s.Dropped, "jobs deleted": s.Purged, "tasks explained": s.Explained, "tasks undone": s.Undone, "forced ends": s.Forced, "pauses": s.Pauses, "resumes": s.Resumes,
 		"replays": s.Replays, "jobs expired": s.Expired, "skipped": s.Skipped, "expansions": s.Expansions, "joins released": s.Joins, "jobs reopened": s.Reopened,
 		"wake-ups lost": s.LostWakeUps, "operations inside others": s.Nested}
 	for k := range kinds {
@@ -85,7 +86,7 @@ func (s *Stats) Add(o *Stats) {
 		{&s.Snoozes, &o.Snoozes}, {&s.DeadLetters, &o.DeadLetters}, {&s.Stale, &o.Stale}, {&s.LateRenewals, &o.LateRenewals}, {&s.Repeats, &o.Repeats}, {&s.KeyRepeats, &o.KeyRepeats},
 		{&s.KeyConflicts, &o.KeyConflicts}, {&s.Unknown, &o.Unknown}, {&s.Cut, &o.Cut}, {&s.Cancels, &o.Cancels}, {&s.CancelsBetween, &o.CancelsBetween}, {&s.Forced, &o.Forced}, {&s.Pauses, &o.Pauses}, {&s.Resumes, &o.Resumes},
 		{&s.Replays, &o.Replays}, {&s.Expired, &o.Expired}, {&s.Skipped, &o.Skipped}, {&s.Expansions, &o.Expansions}, {&s.Joins, &o.Joins}, {&s.Reopened, &o.Reopened},
-		{&s.Silent, &o.Silent}, {&s.Closed, &o.Closed}, {&s.Beats, &o.Beats}, {&s.Checkpoints, &o.Checkpoints}, {&s.Staged, &o.Staged}, {&s.Published, &o.Published}, {&s.Dropped, &o.Dropped}, {&s.Purged, &o.Purged}, {&s.Undone, &o.Undone},
+		{&s.Silent, &o.Silent}, {&s.Closed, &o.Closed}, {&s.Beats, &o.Beats}, {&s.Checkpoints, &o.Checkpoints}, {&s.Staged, &o.Staged}, {&s.Published, &o.Published}, {&s.Dropped, &o.Dropped}, {&s.Explained, &o.Explained}, {&s.Purged, &o.Purged}, {&s.Undone, &o.Undone},
 		{&s.LostWakeUps, &o.LostWakeUps}, {&s.Nested, &o.Nested}} {
 		*p.to += *p.from
 	}
