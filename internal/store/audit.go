@@ -227,9 +227,9 @@ var invariants = []Invariant{
 	invariant("I27", "keys", "An idempotency key stands for the job of its tenant that was made of the same request.", nil,
 		found("i.job_id", wholeJob, "'is what a key of another request or tenant stands for; tenant of the key'", "i.tenant", "j.tenant")+" FROM idempotency i JOIN jobs j ON j.id = i.job_id WHERE i.job_id >= $1 AND (j.tenant <> i.tenant OR j.fingerprint <> i.fingerprint)"),
 
-	invariant("I37", "not-early", "No task starts before its job's due_at, but for a second in which the clocks of servers may differ.", nil,
-		found("f.job_id", "f.task_id", "'started at, before it was due'", "f.claimed_at", "j.due_at")+" FROM jobs j JOIN tasks t ON t.job_id = j.id JOIN task_final f ON f.task_id = t.id AND f.generation = 1 WHERE j.id >= $1 AND j.due_at > 0 AND f.claimed_at > 0 AND f.claimed_at < j.due_at - 1000000",
-		found("r.job_id", "r.task_id", "'started at, before it was due'", "r.claimed_at", "j.due_at")+" FROM task_running r JOIN jobs j ON j.id = r.job_id WHERE r.job_id >= $1 AND r.generation = 1 AND j.due_at > 0 AND r.claimed_at < j.due_at - 1000000"),
+	invariant("I37", "not-early", "No task that was made with its job starts before the job's due_at, but for a second in which the clocks of servers may differ. (What is called later, as by a cancel, starts at once.)", nil,
+		found("f.job_id", "f.task_id", "'started at, before it was due'", "f.claimed_at", "j.due_at")+" FROM jobs j JOIN tasks t ON t.job_id = j.id JOIN task_final f ON f.task_id = t.id AND f.generation = 1 WHERE j.id >= $1 AND j.due_at > 0 AND f.claimed_at > 0 AND f.claimed_at < j.due_at - 1000000 AND t.created_at = j.created_at",
+		found("r.job_id", "r.task_id", "'started at, before it was due'", "r.claimed_at", "j.due_at")+" FROM task_running r JOIN jobs j ON j.id = r.job_id JOIN tasks t ON t.id = r.task_id WHERE r.job_id >= $1 AND r.generation = 1 AND j.due_at > 0 AND r.claimed_at < j.due_at - 1000000 AND t.created_at = j.created_at"),
 
 	invariant("I52", "dead-letters", "What ended FAILED or as DEAD_LETTER is a dead letter, once; it is open until its task goes on.", []string{liveCTE},
 		found("f.job_id", "f.task_id", "'ended badly and is no dead letter; generation'", "f.generation", "0")+" FROM task_final f LEFT JOIN dead_letters d ON d.task_id = f.task_id AND d.generation = f.generation AND d.status = f.status AND d.job_id = f.job_id WHERE "+of("f")+
