@@ -1437,6 +1437,9 @@ func (g *ghost) checkUndone(c *call, j *gjob) {
 		if u.row.place == final {
 			continue
 		}
+		if u.generation > 1 { // somebody had it undone once more
+			continue
+		}
 		if open != nil && open.node != u.node {
 			g.fail(c, "I17", "%s and %s are called at the same time", open, u)
 		}
