@@ -384,7 +384,7 @@ func TestBombsAreHarmless(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
 			p, err := Parse("bomb.yaml", []byte(src))
-			if d := time.Since(start); d > 10*time.Second {
+			if d := time.Since(start); d > time.Minute { // what grows with the square of the text takes hours
 				t.Errorf("took %s", d)
 			}
 			if slices.Contains([]string{"dollars", "steps", "long line"}, name) {
