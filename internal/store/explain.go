@@ -111,16 +111,16 @@ func SessionHolders(sessions []int64, rows *[]RunningOf) Stmt {
 }
 
 // What waits, counted by line. A count that comes to MaxCount stops.
-func countWaiting(table, cols, since string) *driver.Text {
+func countWaiting(table, key, cols, since string) *driver.Text {
 	return driver.New("count "+table+" by lane", "",
-		"SELECT q.queue, q.class, q.lane, q.status, count(*), min(q.since) FROM (SELECT "+cols+", "+since+" AS since FROM "+table+" x"+oneMore+") q GROUP BY q.queue, q.class, q.lane, q.status")
+		"SELECT q.queue, q.class, q.lane, q.status, count(*), min(q.since) FROM (SELECT "+cols+", "+since+" AS since FROM "+table+" x ORDER BY "+qualify("x", key)+oneMore+") q GROUP BY q.queue, q.class, q.lane, q.status")
 }
 
 var waitTexts = []*driver.Text{
-	countWaiting("task_pending", "x.queue, x.class, x.lane, CASE WHEN x.due_at > 0 AND x.unmet = 0 THEN 2 ELSE 1 END AS status", "x.since"),
-	countWaiting("task_ready", "x.queue, x.class, x.lane, 3 AS status", "CASE WHEN x.lane = 0 THEN x.since ELSE x.ready_at END"),
-	countWaiting("task_queued", "x.queue, x.class, x.lane, 4 AS status", "x.ready_at"),
-	countWaiting("task_delayed", "x.queue, x.class, x.lane, CASE WHEN x.status = 1 THEN 2 ELSE 5 END AS status", "x.since"),
+	countWaiting("task_pending", "job_id, node, idx", "x.queue, x.class, x.lane, CASE WHEN x.due_at > 0 AND x.unmet = 0 THEN 2 ELSE 1 END AS status", "x.since"),
+	countWaiting("task_ready", "queue, class, lane, due_at, task_id", "x.queue, x.class, x.lane, 3 AS status", "CASE WHEN x.lane = 0 THEN x.since ELSE x.ready_at END"),
+	countWaiting("task_queued", "queue, class, lane, due_at, task_id", "x.queue, x.class, x.lane, 4 AS status", "x.ready_at"),
+	countWaiting("task_delayed", "due_at, task_id", "x.queue, x.class, x.lane, CASE WHEN x.status = 1 THEN 2 ELSE 5 END AS status", "x.since"),
 }
 
 // heldLines has the rows of paused jobs, which stand in a lane of their own, by the
