@@ -848,7 +848,7 @@ func TestLostAnswerOfAReportThatAcquiresIsFollowedByARenewal(t *testing.T) {
 		r := run1(t, w)
 		synctest.Wait()
 		p.mu.Lock()
-		if a := p.batches[0].Acquire; a == nil || len(p.renewals) != 1 || p.renewals[0].Acquired != a.Number {
+		if a := p.batches[0].Acquire; a == nil || len(p.renewals) != 1 || p.renewals[0].Acquired < a.Number { // more where the report was sent again before it
 			t.Errorf("after a report that acquires under %+v was lost, it renews %+v", a, p.renewals)
 		}
 		p.mu.Unlock()
