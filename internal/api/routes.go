@@ -212,7 +212,7 @@ func table() []route {
 				{status: http.StatusNoContent, about: "On a stream: the job is final and the client has seen every event."},
 			}, listOf(protocol.Page[drover.Event]{}, examplePage(exampleEvent))...), codes: listIn},
 		{method: "DELETE", path: "/v1/jobs/{job_id}", id: "deleteJob", tag: "jobs", policy: scope("jobs:write"), handle: (*API).deleteJob,
-			summary: "Delete a finished job", about: "With all it had: tasks, attempts, events, logs and artifacts. Finished jobs leave by themselves after a time: see `/v1/retention`.",
+			summary: "Delete a finished job", about: "With all it had: tasks, attempts, events, logs and artifacts. A request that is sent again means the job that has the id by then: do not use the id of a deleted job for another before the delete is answered. Finished jobs leave by themselves after a time: see `/v1/retention`.",
 			answers: done("Deleted."), codes: []drover.Code{drover.CodeNotFound, drover.CodeInvalidTransition}},
 		{method: "GET", path: "/v1/jobs/{job_id}/logs", id: "listJobLogs", tag: "jobs", policy: scope("jobs:read"), handle: (*API).listJobLogs,
 			summary: "List what a job's handlers logged, oldest first", params: pages(),

@@ -623,7 +623,7 @@ func (g *ghost) leaves(m *commit, was row) {
 	switch {
 	case j == nil || j.purged:
 		g.fail(c, "I54", "a job leaves that is not there")
-	case c.kind != "purge" && (c.kind != "delete" || c.job.job != j):
+	case c.kind != "purge" && (c.kind != "delete" || c.job.job.id != j.id): // a delete names an id: sent again, it means whose id that is by then
 		g.fail(c, "I54", "%s leaves, and nobody asked for it", j)
 	case !j.ended || j.openRows > 0:
 		g.fail(c, "I54", "%s leaves with %d open tasks", j, j.openRows)
