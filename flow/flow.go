@@ -221,6 +221,25 @@ func ForEach(list any) Option { return func(t *Task) { t.setJSON("for_each", lis
 // BatchSize hands out the list of ForEach in parts of n elements: the item is a list.
 func BatchSize(n int) Option { return func(t *Task) { t.set("batch_size", n) } }
 
+// MaxElements is how many elements the list of ForEach may have, up to 100,000; 10,000
+// if nobody says.
+func MaxElements(n int) Option { return func(t *Task) { t.set("max_elements", n) } }
+
+// MaxParallel is how many elements of a map run at one time.
+func MaxParallel(n int) Option { return func(t *Task) { t.set("max_parallel", n) } }
+
+// MinSuccess is how many elements of a map must succeed for the map to have: a number
+// such as "3", or a part such as "95%".
+func MinSuccess(share string) Option {
+	return func(t *Task) {
+		if n, err := strconv.Atoi(share); err == nil {
+			t.set("min_success", n)
+			return
+		}
+		t.set("min_success", share)
+	}
+}
+
 // Over makes the task a map that goes over another map element by element:
 // element i starts when that one's element i is done.
 func Over(other *Task) Option { return func(t *Task) { t.set("for_each", other.name) } }

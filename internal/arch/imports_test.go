@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"internal/store/driver":    {},
 	"internal/store/postgres":  {"internal/store/driver"},
 	"internal/store/sqlite":    {"internal/store/driver"},
-	"internal/store":           {"internal/lifecycle", "internal/reconcile", "internal/store/driver", "internal/store/postgres", "internal/store/sqlite"},
+	"internal/store":           {"internal/lifecycle", "internal/dag", "internal/reconcile", "internal/store/driver", "internal/store/postgres", "internal/store/sqlite"},
 	"internal/store/storetest": {"internal/store", "internal/store/driver"},
 	"internal/engine":          {"internal/lifecycle", "internal/builtin", "internal/dag", "internal/admit", "internal/explain", "internal/forecast", "internal/reconcile", "internal/store", "internal/store/driver"},
 	"internal/gateway":         {"internal/engine", "protocol"},

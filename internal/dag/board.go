@@ -41,6 +41,7 @@ type Board[T any] struct {
 	told  []*Seat[T]
 	asks  []*Seat[T]
 	calls []Key
+	maps  map[int32]Map // those with bounds that have expanded
 }
 
 // rowEnd is how a row ended, not yet passed on.
@@ -51,7 +52,7 @@ type rowEnd struct {
 
 // NewBoard returns a Board without rows.
 func NewBoard[T any](p *Plan) *Board[T] {
-	return &Board[T]{plan: p, seats: map[Key]*Seat[T]{}, nodes: map[int32][]*Seat[T]{}}
+	return &Board[T]{plan: p, seats: map[Key]*Seat[T]{}, nodes: map[int32][]*Seat[T]{}, maps: map[int32]Map{}}
 }
 
 // Put adds a row. One that is new, rather than stored, is judged by the next Settle.
@@ -63,6 +64,39 @@ func (b *Board[T]) Put(k Key, t Tally, task T, stored bool) *Seat[T] {
 		b.judgeLater(s)
 	}
 	return s
+}
+
+// PutMap adds how a map with bounds stands that has expanded before.
+func (b *Board[T]) PutMap(node int32, m Map) { b.maps[node] = m }
+
+// Maps returns how the maps with bounds stand that have expanded.
+func (b *Board[T]) Maps() map[int32]Map { return b.maps }
+
+// Fails returns a map that cannot come to its min_success any more, when the job is to
+// stop at that, or -1.
+func (b *Board[T]) Fails() int32 {
+	for _, m := range b.plan.bounded {
+		if x, ok := b.maps[m]; ok && x.Hopeless(b.plan.Nodes[m].MinSuccess) && b.plan.stops(m) {
+			return m
+		}
+	}
+	return -1
+}
+
+// note counts the end of a row that is an element of a map with min_success, or stands
+// in for one. With the last of them the map as a whole has ended.
+func (b *Board[T]) note(k Key, as Outcome) {
+	m, ok := b.plan.tolerant(k)
+	if !ok {
+		return
+	}
+	_, before := b.plan.Stands(k.Node)
+	x := b.maps[m]
+	x.note(as, before+1)
+	b.maps[m] = x
+	if o := x.Outcome(b.plan.Nodes[m].MinSuccess); o != 0 {
+		b.End(Key{m, Unexpanded}, o)
+	}
 }
 
 // Called returns the rows that were called in the place of such as failed, and
@@ -124,6 +158,8 @@ func (b *Board[T]) Settle() []*Seat[T] {
 			below, as, called := b.plan.Below(e.key, e.as)
 			if called {
 				b.calls = append(b.calls, Key{b.plan.Nodes[e.key.Node].Fallback, e.key.Index})
+			} else {
+				b.note(e.key, as)
 			}
 			for _, c := range below {
 				b.each(c, func(s *Seat[T]) {
@@ -251,7 +287,7 @@ func (b *Board[T]) Reuse(s *Seat[T]) {
 // Break ends a row whose condition or list cannot be told. When the job stops at
 // that, the rows below are left to those who stop it.
 func (b *Board[T]) Break(s *Seat[T]) {
-	if s.Fate = IsBroken; !b.plan.Stops(s.Node) {
+	if s.Fate = IsBroken; !b.plan.Stops(s.Key) {
 		b.End(s.Key, Failed)
 	}
 }
@@ -271,11 +307,16 @@ func (b *Board[T]) Expand(s *Seat[T], n int, task func(old *Seat[T], index int32
 			continue // it was skipped or swept, or has expanded before
 		}
 		old.Fate, old.Size = HasExpanded, n
+		each := true // those below wait for each element
+		if x, ok := b.plan.Bounds(Key{m, 0}); ok {
+			b.maps[x] = Map{Size: int32(n)}
+			each = b.plan.Nodes[m].MinSuccess.IsZero()
+		}
 		for i := range n {
 			b.Put(Key{m, int32(i)}, old.Tally, task(old, int32(i)), false)
 		}
 		for _, c := range b.plan.Nodes[m].ChildrenNodes {
-			if !b.plan.family(m, c) && n != 1 {
+			if !b.plan.family(m, c) && n != 1 && each {
 				b.each(b.plan.all(c), func(s *Seat[T]) {
 					s.Unmet += int32(n - 1)
 					b.changed(s)
@@ -375,6 +416,12 @@ func (r *Reach) Of(k Key, as Outcome, want func(Key)) {
 		e := r.todo[len(r.todo)-1]
 		r.todo = r.todo[:len(r.todo)-1]
 		below, as, _ := p.Below(e.key, e.as)
+		if m, ok := p.tolerant(e.key); ok || e.key.Index == Every && !p.Nodes[e.key.Node].MinSuccess.IsZero() { // it may be the last element
+			if e.key.Index == Every {
+				m = e.key.Node
+			}
+			r.end(Key{m, Unexpanded}, Succeeded, Failed, Skipped)
+		}
 		for _, c := range below {
 			want(c)
 			n := &p.Nodes[c.Node]

@@ -74,7 +74,7 @@ tasks:
 	if in, err := plan.Render(2, s); err != nil || string(in) != `{"i":7}` {
 		t.Errorf("a fallback is given %s, %v", in, err)
 	}
-	if plan.Stops(0) || !plan.Stops(2) || plan.Stops(4) || plan.Handled(Key{2, 0}, Succeeded) != 1 {
-		t.Errorf("stops: %v %v %v, handled %d", plan.Stops(0), plan.Stops(2), plan.Stops(4), plan.Handled(Key{2, 0}, Succeeded))
+	if plan.Stops(Key{0, 0}) || !plan.Stops(Key{2, 0}) || plan.Stops(Key{4, 0}) || plan.Handled(Key{2, 0}, Succeeded) != 1 {
+		t.Errorf("stops: %v %v %v, handled %d", plan.Stops(Key{0, 0}), plan.Stops(Key{2, 0}), plan.Stops(Key{4, 0}), plan.Handled(Key{2, 0}, Succeeded))
 	}
 }

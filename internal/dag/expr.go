@@ -450,15 +450,19 @@ func (p *Plan) output(k Key, s Scope) (json.RawMessage, bool) {
 }
 
 // outputs returns the list of the outputs of a map, in the order of its elements.
-// Elements that have none are left out.
+// Elements that have none are left out; in a map with min_success null has their place.
 func (p *Plan) outputs(node int32, s Scope) (json.RawMessage, error) {
 	n := s.Len(node)
 	b := make([]byte, 0, 2+16*n)
 	b = append(b, '[')
 	for i := range n {
 		out, ok := p.output(Key{node, int32(i)}, s)
-		if !ok {
+		switch {
+		case ok:
+		case p.Nodes[node].MinSuccess.IsZero():
 			continue // it was skipped, or failed
+		default:
+			out = json.RawMessage("null")
 		}
 		if len(b) > 1 {
 			b = append(b, ',')

@@ -56,6 +56,7 @@ var forms = []field{
 	{"duration", "A time with its unit: 90s, 10m, 1h30m, 500ms.", `{"type":"string","pattern":"^\\+?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(h|m|s|ms|us|µs|μs|ns)(([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(h|m|s|ms|us|µs|μs|ns))*$"}`},
 	{"class", "A priority: interactive, urgent, normal, batch, or a number from 1 (first) to 99 (last).", `{"anyOf":[{"enum":["interactive","urgent","normal","batch"]},{"type":"integer","minimum":1,"maximum":99},{"type":"string","pattern":"^[1-9][0-9]?$"}]}`},
 	{"attempts", "1 to 1000, the first attempt included; 1 means no retry.", `{"type":"integer","minimum":1,"maximum":1000}`},
+	{"elements", "A number of elements of a map, 1 to 100000.", `{"type":"integer","minimum":1,"maximum":100000}`},
 	{"text", "Text for people.", `{"type":"string"}`},
 }
 
@@ -91,6 +92,9 @@ var (
 		{"for_each", "Makes the task a map: a list, an expression for one (\"${{ tasks.NAME.output.LIST }}\"), or the name of a map to go over element by element.",
 			`{"anyOf":[{"type":"array"},{"$ref":"#/$defs/name"},{"type":"string","pattern":"\\$\\{\\{"}]}`},
 		{"batch_size", "How many elements of the list one task of a map gets, as a list: ${{ item }}.", `{"type":"integer","minimum":1,"maximum":100000}`},
+		{"max_elements", "How many elements the list of a map may have, up to 100000; 10000 if nobody says.", ref("elements")},
+		{"max_parallel", "How many elements of a map run at one time; the others wait for one of them to end.", ref("elements")},
+		{"min_success", "How many elements of a map must succeed for the map to have succeeded: a number, or a part such as 95%; all if nobody says.", `{"anyOf":[{"$ref":"#/$defs/elements"},{"type":"string","pattern":"^[0-9]{1,3}(\\.[0-9]{1,2})?%$"}]}`},
 		{"with", "The task's input: any value, with ${{ expressions }} in it; without it, the item of a map, otherwise the job's input.", `{"not":{"type":"null"}}`},
 		{"output", "A JSON Schema of what the task gives; an output that does not fit fails the task for good.",
 			`{"type":"object","if":{"required":["$schema"]},"else":{"$ref":"https://json-schema.org/draft/2020-12/schema"}}`},

@@ -39,6 +39,7 @@ type ledger struct {
 	handled int32 // failures made good
 	order   []Key // of the successes, as they came
 	undone  []Key // as they were called
+	maps    map[int32]Map
 }
 
 // fails tells if a row fails, by the model.
@@ -49,6 +50,11 @@ func (l *ledger) fails(g *dagtest.Graph, k Key) bool {
 
 // commit runs one batch: what is told to the board, then what comes of it.
 func (l *ledger) commit(board *Board[struct{}], size func(node int32) int) error {
+	for m, x := range l.maps {
+		board.PutMap(m, x)
+	}
+	defer func() { l.maps = maps.Clone(board.Maps()) }()
+	good := l.plan.Forgiven(l.maps)
 	for asks := board.Settle(); len(asks) > 0; asks = board.Settle() {
 		for _, s := range asks {
 			if l.plan.Conditional(s.Key) {
@@ -76,6 +82,7 @@ func (l *ledger) commit(board *Board[struct{}], size func(node int32) int) error
 	for _, k := range board.Called() {
 		l.running[k] = true
 	}
+	l.handled += l.plan.Forgiven(board.Maps()) - good
 	for s := range board.Seats {
 		if s.Fate == IsBroken {
 			l.handled += l.plan.Handled(s.Key, Failed)
@@ -102,11 +109,11 @@ func (l *ledger) commit(board *Board[struct{}], size func(node int32) int) error
 			l.ended[s.Key] = "broke"
 		}
 	}
-	return l.check()
+	return l.check(board.Maps())
 }
 
 // check holds what is written down to a count of everything anew.
-func (l *ledger) check() error {
+func (l *ledger) check(kept map[int32]Map) error {
 	var past []Past
 	for k := range l.waiting {
 		past = append(past, Past{Key: k, Live: true})
@@ -123,6 +130,9 @@ func (l *ledger) check() error {
 	if n := l.plan.HandledAll(past); n != l.handled {
 		return fmt.Errorf("%d failures are made good; %d were counted", n, l.handled)
 	}
+	if m := l.plan.Maps(past); !maps.Equal(m, kept) && len(m)+len(kept) > 0 {
+		return fmt.Errorf("the maps stand as %+v; they were counted as %+v", m, kept)
+	}
 	tallies := l.plan.Recount(past)
 	for k, t := range l.waiting {
 		if !l.plan.SameTally(k.Node, t, tallies[k]) {
@@ -137,7 +147,7 @@ func (l *ledger) check() error {
 
 // play runs the graph to its end in a random order, in random batches.
 func play(g *dagtest.Graph, r *rand.Rand, plan *Plan) (*ledger, error) {
-	l := &ledger{plan: plan, waiting: map[Key]Tally{}, running: map[Key]bool{}, ended: map[Key]dagtest.End{}, sizes: map[int32]int{}}
+	l := &ledger{plan: plan, waiting: map[Key]Tally{}, running: map[Key]bool{}, ended: map[Key]dagtest.End{}, sizes: map[int32]int{}, maps: map[int32]Map{}}
 	size := func(node int32) int { return g.Nodes[node].Size }
 	board := NewBoard[struct{}](plan)
 	for _, row := range plan.Start() {
@@ -211,7 +221,7 @@ func (l *ledger) undo(g *dagtest.Graph, r *rand.Rand) error {
 			}
 			l.handled += l.plan.Handled(k, counts(l.ended[k]))
 		}
-		if err := l.check(); err != nil {
+		if err := l.check(l.maps); err != nil {
 			return err
 		}
 	}
@@ -349,6 +359,12 @@ func mixed(g *dagtest.Graph, mix map[string]int, l *ledger) {
 		}
 		if n.Undone {
 			mix["compensate"]++
+		}
+		if n.Share != "" {
+			mix["min_success "+n.Share]++
+		}
+		if n.Parallel > 0 {
+			mix["max_parallel"]++
 		}
 		switch {
 		case n.Over >= 0:

@@ -17,6 +17,13 @@ import (
 // TaskCap is the most tasks a definition can have. A map counts once.
 const TaskCap = 5000
 
+// ElementCap is the most elements a map can have, and DefaultElements the most one may
+// have that does not say max_elements.
+const (
+	ElementCap      = 100_000
+	DefaultElements = 10_000
+)
+
 // Pipeline is a definition as it was written.
 type Pipeline struct {
 	Name        string
@@ -65,6 +72,10 @@ type task struct {
 	cond                 need   // if, as it was written
 	batch                int    // elements of for_each in one task
 	batchAt              need
+	parallel, elements   int // max_parallel, max_elements
+	share                Share
+	parallelAt, shareAt  need
+	elementsAt           need
 	onFailure            string
 	fallback             need
 	compensate           need
@@ -377,6 +388,17 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			}
 			t.batch, t.batchAt = n, need{"", v, at}
 			v.text = strconv.Itoa(n)
+		case "max_parallel":
+			t.parallel, t.parallelAt = r.elements(v, at, "how many elements run at one time"), need{"", v, at}
+		case "max_elements":
+			t.elements, t.elementsAt = r.elements(v, at, "how long the list may be"), need{"", v, at}
+		case "min_success":
+			share, complaint := parseShare(v)
+			if complaint != "" {
+				r.at(v, at, "%s", complaint)
+				continue
+			}
+			t.share, t.shareAt = share, need{"", v, at}
 		case "fallback":
 			t.fallback = need{r.name(v, at, "a task"), v, at}
 		case "compensate":
@@ -399,6 +421,17 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 		r.at(v, at.member("run"), "the task does not say what to run; write `run: exec` or the name of a handler that a worker has")
 	}
 	return t
+}
+
+// elements reads a number of elements.
+func (r reader) elements(v *value, at *path, what string) int {
+	n, err := strconv.Atoi(v.text)
+	if v.kind != number || err != nil || n < 1 || n > ElementCap {
+		r.at(v, at, "this is a whole number from 1 to %d, %s, and not %s", ElementCap, what, v.shown())
+		return 0
+	}
+	v.text = strconv.Itoa(n)
+	return n
 }
 
 // cache reads if results are used again, and the handler's version.
@@ -681,12 +714,17 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 		c.expressions(int32(i))
 	}
 	c.standIns()
+	for i := range p.tasks {
+		c.bound(int32(i))
+	}
+	c.leftBehind()
 	c.rings()
 	c.rulesFit()
 	if len(ps.list) > 0 {
 		return nil
 	}
 	c.wire()
+	c.plan.bounds()
 	c.plan.foresee()
 	c.plan.spoil()
 	return c.plan
@@ -774,6 +812,10 @@ func (c *compiler) node(i int32) {
 
 		OnFailure: c.p.onFailure,
 		Degrades:  t.onFailure == degrade,
+
+		MaxParallel: int32(t.parallel),
+		MinSuccess:  t.share,
+		MaxElements: cmp.Or(t.elements, DefaultElements),
 	}
 	if c.plan.Nodes[i].Batch = t.batch; t.batch > 0 && t.each == nil {
 		c.at(t.batchAt.v, t.batchAt.at, "batch_size parts a list that the task goes over, and task %q goes over none; remove it", t.name)
@@ -1113,7 +1155,8 @@ func (c *compiler) named() {
 // foresee notes what the engine asks for at every end.
 func (p *Plan) foresee() {
 	p.calm, p.taken, p.hears = make([]bool, len(p.Nodes)), make([]bool, len(p.Nodes)), make([]bool, len(p.Nodes))
-	skipped := make([]bool, len(p.Nodes)) // it may be
+	skipped := make([]bool, len(p.Nodes))
+	p.skippable = skipped
 	for _, i := range p.order {
 		n := &p.Nodes[i]
 		for _, q := range n.Parents {
@@ -1123,7 +1166,7 @@ func (p *Plan) foresee() {
 	}
 	for k := len(p.order) - 1; k >= 0; k-- {
 		i := p.order[k]
-		p.calm[i] = true
+		p.calm[i] = p.Nodes[i].MinSuccess.IsZero() // the map as a whole may end with it
 		for _, c := range p.Nodes[i].ChildrenNodes {
 			n := &p.Nodes[c]
 			if len(p.ends(c, Succeeded)) > 0 || n.Cache || n.Mapped && !p.family(i, c) || p.Conditional(Key{c, 0}) || p.Conditional(Key{c, Unexpanded}) {

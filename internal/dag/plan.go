@@ -42,17 +42,20 @@ type Plan struct {
 	Rescue  int32
 	Finally []int32
 
-	order  []int32    // a topological order
-	calm   []bool     // per node: no row below ends or expands by a success of it
-	taken  []bool     // per node: a task below can run on its failure
-	hears  []bool     // per node: a task above it may be skipped
-	closes []bool     // per node: it runs when the others have ended
-	undoes bool       // a task has a compensation
-	spoils [][]Ref    // per node: failures above it that may have been made good; nil if no task's can be
-	lent   []bool     // per node: it undoes another and is given what that was given
-	with   []template // per node; nil where the task has no `with`
-	each   []template // per node; nil where the task is no map over a list
-	schema *schema    // nil when the pipeline declares no input
+	order     []int32    // a topological order
+	calm      []bool     // per node: no row below ends or expands by a success of it
+	taken     []bool     // per node: a task below can run on its failure
+	hears     []bool     // per node: a task above it may be skipped
+	skippable []bool     // per node: it may be skipped itself
+	closes    []bool     // per node: it runs when the others have ended
+	bounded   []int32    // maps with max_parallel or min_success
+	heirs     [][]int32  // per node with min_success: the maps that go over it and have one too
+	undoes    bool       // a task has a compensation
+	spoils    [][]Ref    // per node: failures above it that may have been made good; nil if no task's can be
+	lent      []bool     // per node: it undoes another and is given what that was given
+	with      []template // per node; nil where the task has no `with`
+	each      []template // per node; nil where the task is no map over a list
+	schema    *schema    // nil when the pipeline declares no input
 
 	gives []*schema // per node; nil where the task declares no output
 
@@ -92,6 +95,12 @@ type Node struct {
 	// Batch is how many elements of its list one task of a map gets, as a list; 0 is one,
 	// by itself.
 	Batch int
+	// MaxParallel is how many elements of a map may run at one time; 0 is all.
+	MaxParallel int32
+	// MinSuccess is how many elements of a map must succeed.
+	MinSuccess Share
+	// MaxElements is how long the list of a map may be.
+	MaxElements int
 	// Fallback is the task that runs in the place of this one when it has failed for
 	// good, Primary the one that this is called for; or -1. A task is Dormant when its
 	// rows are made only once it is called.
@@ -186,9 +195,18 @@ func (p *Plan) ends(node int32, o Outcome) []Outcome {
 // runs finally.
 func (p *Plan) Closes(node int32) bool { return p.closes[node] }
 
-// Stops reports whether a job stops when a task of node has failed for good:
-// its policy says so, and no task below can run on that failure.
-func (p *Plan) Stops(node int32) bool {
+// Stops reports whether a job stops when a row has failed for good: the policy of its
+// task says so, no task below can run on that failure, and it is no element of which
+// some may fail.
+func (p *Plan) Stops(k Key) bool {
+	if _, ok := p.tolerant(k); ok {
+		return false
+	}
+	return p.stops(k.Node)
+}
+
+// stops is Stops of a whole task.
+func (p *Plan) stops(node int32) bool {
 	n := &p.Nodes[node]
 	first, _ := p.Stands(node)
 	return n.OnFailure != Continue && !n.Degrades && n.Fallback < 0 && !p.taken[first] && !p.closes[node] && n.Undoes < 0
@@ -321,18 +339,20 @@ func (p *Plan) Start() []Row {
 
 // Children returns the rows whose Unmet falls by one when k succeeds. Between
 // maps of one family that is the row with the same index, otherwise every row
-// of the child.
+// of the child. Below an element of a map with min_success only the family is:
+// the others wait for the map as a whole, which stands under the key Unexpanded.
 func (p *Plan) Children(k Key) []Key {
 	next := p.Nodes[k.Node].ChildrenNodes
 	if len(next) == 0 {
 		return nil
 	}
-	keys := make([]Key, len(next))
-	for i, c := range next {
+	_, tolerant := p.tolerant(k)
+	keys := make([]Key, 0, len(next))
+	for _, c := range next {
 		if p.family(k.Node, c) {
-			keys[i] = Key{c, k.Index}
-		} else {
-			keys[i] = p.all(c)
+			keys = append(keys, Key{c, k.Index})
+		} else if !tolerant { // otherwise they wait for the map as a whole
+			keys = append(keys, p.all(c))
 		}
 	}
 	return keys
@@ -379,10 +399,15 @@ func (p *Plan) Descendants(node int32) []int32 {
 	return p.reached(node, func(int32) bool { return true })
 }
 
-// Blocked returns every node that a failure of node keeps from running, in
-// ascending order, if nothing else is known.
-func (p *Plan) Blocked(node int32) []int32 {
-	return p.reached(node, func(c int32) bool { r := p.Nodes[c].When; return !r.takesFailure() && r.kind != always })
+// Blocked returns every node that a failure of a row keeps from running, in ascending
+// order, if nothing else is known. An element of which some may fail keeps nothing
+// outside its family from it.
+func (p *Plan) Blocked(k Key) []int32 {
+	m, some := p.tolerant(k)
+	return p.reached(k.Node, func(c int32) bool {
+		r := p.Nodes[c].When
+		return !r.takesFailure() && r.kind != always && (!some || p.family(m, c))
+	})
 }
 
 // reached returns the nodes below one, in ascending order, along those that pass.

@@ -9,6 +9,9 @@ type Past struct {
 	// elements have taken the place of has neither.
 	Live bool
 	As   Outcome
+	// Started says that a live row may run or has run: it does not wait for those above
+	// it. InLine says that it waits for a place among its map's max_parallel instead.
+	Started, InLine bool
 }
 
 // Waits reports whether a row with this tally has to wait still.
@@ -85,6 +88,19 @@ func (p *Plan) Recount(rows []Past) map[Key]Tally {
 			}
 		}
 	}
+	for m, x := range p.Maps(rows) {
+		s := p.Nodes[m].MinSuccess
+		if s.IsZero() {
+			continue
+		}
+		for _, c := range p.Children(Key{m, Unexpanded}) {
+			add(c, func(t *Tally) {
+				if t.Unmet++; x.Outcome(s) != 0 {
+					t.count(x.Outcome(s), 1)
+				}
+			})
+		}
+	}
 	return out
 }
 
@@ -113,6 +129,9 @@ func (p *Plan) HandledAll(rows []Past) (n int32) {
 			continue
 		}
 		n += p.Handled(r.Key, r.As)
+	}
+	if !rescued {
+		n += p.Forgiven(p.Maps(rows))
 	}
 	return n
 }

@@ -269,6 +269,16 @@ func (r Rule) takesFailure() bool {
 	}
 }
 
+// blocks reports whether a failure above can keep a task with this rule from running.
+func (r Rule) blocks() bool {
+	switch r.kind {
+	case allSuccess, noneFailed, noneFailedMinOneSuccess, oneSuccess, quorum:
+		return true
+	default:
+		return false
+	}
+}
+
 // sureOf reports whether every row above has succeeded when the rule lets a task run.
 func (r Rule) sureOf() bool { return r.kind == allSuccess }
 

@@ -150,6 +150,7 @@ it runs. This page is printed from the code (` + "`make docs`" + `).
 | SKIPPED, because its rule or its condition said so | skipped |
 | SKIPPED, because a task above it failed (*blocked*) | failed, so that a failure reaches every rule below |
 | a map | each of its elements counts by itself |
+| a map with ` + "`min_success`" + `, outside its family | once, when all its elements have ended: as succeeded, if enough of them have; as skipped, if all were; otherwise as failed |
 | a map over an empty list | once, as succeeded |
 | a map that was skipped or failed before it could expand | once, as itself |
 

@@ -52,7 +52,7 @@ tasks:
 	if rows := plan.Start(); len(rows) != 3 {
 		t.Errorf("a job begins with %v", rows)
 	}
-	if plan.Stops(4) || plan.Handled(Key{4, 0}, Failed) != 0 {
+	if plan.Stops(Key{4, 0}) || plan.Handled(Key{4, 0}, Failed) != 0 {
 		t.Error("a compensation that fails stops the job, or is made good")
 	}
 	s := scope(plan, "", map[string]string{"list[0]": `["a","b"]`, "m[1]": `{"id":7}`})

@@ -121,7 +121,7 @@ func (e *Engine) auditBounds(ctx context.Context, tx store.Tx, from drover.JobID
 
 // auditGraphs checks what the tasks of live jobs wait for.
 func (e *Engine) auditGraphs(ctx context.Context, tx store.Tx, from drover.JobID) (Audited, error) {
-	a := Audited{ID: "I14", Name: "graph", Means: "A task counts how its parents stand, waits as long as its rule says, and starts only when that lets it: none starts early, none is stuck."}
+	a := Audited{ID: "I14", Name: "graph", Means: "A task counts how its parents stand, waits as long as its rule says, and starts only when that and its map's max_parallel let it: none starts early, none is stuck; a map counts how its elements stand."}
 	var numbers []int32
 	if err := tx.Pipe(ctx, store.AuditPipelines(from, &numbers)); err != nil {
 		return a, err
@@ -133,10 +133,19 @@ func (e *Engine) auditGraphs(ctx context.Context, tx store.Tx, from drover.JobID
 			return a, err
 		}
 	}
+	counted := map[drover.JobID]map[int32]dag.Map{}
+	if err := tx.Pipe(ctx, store.AuditMaps(from, func(m store.MapRow) {
+		if counted[m.Job] == nil {
+			counted[m.Job] = map[int32]dag.Map{}
+		}
+		counted[m.Job][m.Node] = m.Map
+	})); err != nil {
+		return a, err
+	}
 	var job []store.Placed
 	end := func() {
 		if len(job) > 0 {
-			auditGraph(&a, plans[job[0].Pipeline], job)
+			auditGraph(&a, plans[job[0].Pipeline], job, counted[job[0].Job])
 		}
 		job = job[:0]
 	}
@@ -151,20 +160,31 @@ func (e *Engine) auditGraphs(ctx context.Context, tx store.Tx, from drover.JobID
 }
 
 // auditGraph checks one job.
-func auditGraph(a *Audited, plan *compiled, tasks []store.Placed) {
+func auditGraph(a *Audited, plan *compiled, tasks []store.Placed, counted map[int32]dag.Map) {
 	if plan == nil {
 		return // of a job whose row is gone, which is told elsewhere
 	}
 	past := make([]dag.Past, len(tasks))
 	replayed := false
 	for i, t := range tasks {
-		past[i] = dag.Past{Key: dag.Key{Node: t.Node, Index: t.Index}, Live: t.Live}
+		past[i] = dag.Past{Key: dag.Key{Node: t.Node, Index: t.Index}, Live: t.Live, InLine: t.InLine}
+		past[i].Started = t.Live && !t.InLine && t.Status != drover.Pending
 		if !t.Live && t.Status != 0 { // otherwise its elements stand for it
 			past[i].As = dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked)
 		}
 		replayed = replayed || t.Live && t.Generation > 1
 	}
-	tallies := plan.Recount(past)
+	tallies, maps := plan.Recount(past), plan.Maps(past)
+	for _, m := range plan.Bounded() {
+		name, most, is, has := plan.Nodes[m].Name, plan.Nodes[m].MaxParallel, maps[m], counted[m]
+		switch {
+		case tasks[0].Phase != 0: // they have all ended
+		case is != has:
+			a.found(tasks[0].Job, drover.TaskID{}, "map %q counts %+v of its elements; they are %+v", name, has, is)
+		case is.Waiting > 0 && is.Running < most:
+			a.found(tasks[0].Job, drover.TaskID{}, "%d elements of map %q wait for a place, and %d of at most %d run", is.Waiting, name, is.Running, most)
+		}
+	}
 	for i, t := range tasks {
 		k := past[i].Key
 		is, has := tallies[k], dag.Tally{Unmet: t.Unmet, Succeeded: t.Succeeded, Failed: t.Failed, Skipped: t.Skipped}

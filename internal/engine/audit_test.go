@@ -105,6 +105,10 @@ func TestTheAuditSeesWhatIsBroken(t *testing.T) {
 			{"UPDATE job_final SET total = total + 1", "I13 ends: tasks that ended, of all of a run"},
 			{"UPDATE job_final SET status = 8 WHERE status = 9", "I13 ends: status of a run, after its tasks: 8, must be 9"},
 			{"UPDATE task_pending SET unmet = unmet + 1", "I14 graph: infer[1] waits for 2 parents; 1 have not ended"},
+			{"UPDATE map_live SET running = 0", "I14 graph: map \"m\" counts {"},
+			{"DELETE FROM map_live", "I14 graph: map \"m\" counts {"},
+			{"UPDATE task_ready SET ready_at = 1 WHERE ready_at = 0", "I18 holds: stands in the lane of what is held"},
+			{"INSERT INTO map_live SELECT job_id, 0, 1, 1, 0, 0, 0, 0, 0, 0 FROM job_final", "I54 whole: has ended, and its maps are counted still"},
 			{"UPDATE task_final SET status = 11 WHERE status = 8", "1 were skipped"},
 			{"UPDATE task_pending SET unmet = 0", "I16 pending: is PENDING; parents it waits for: 0"},
 			{"INSERT INTO job_holds SELECT job_id, 1, 1, 1, '', '', 1 FROM job_final", "I18 holds: has ended and is held"},
@@ -243,6 +247,9 @@ func (w *world) mixed() {
 	if _, err := w.Pause(ctx, w.c, paused, engine.Request{}); err != nil {
 		w.t.Fatal(err)
 	}
+	// A map of which few elements run at one time.
+	w.apply("pipeline: bounded\ntasks:\n  m: {run: bounded, for_each: [1, 2, 3], max_parallel: 1, min_success: 1}\n")
+	w.submit(drover.NewJob{Pipeline: "bounded", Class: drover.Batch})
 	// Jobs of one task: a dead letter after two attempts, a success with a key, one
 	// that waits, one that runs.
 	w.submit(drover.NewJob{Kind: "dead", Class: drover.Interactive, Retry: &drover.Retry{MaxAttempts: 2}})

@@ -42,6 +42,7 @@ type changes struct {
 	unwatch  []drover.TaskID    // tasks whose watch ends
 	circuits []store.CircuitRow // whose state has changed
 	letters  []store.LetterRow  // of tasks that end badly
+	maps     []store.MapRow     // how maps with bounds stand
 	inputs   []store.InputRow   // that replays give
 	replayed []store.LetterKey  // dead letters that a replay takes up, locked
 	replay   store.LetterMove   // by whom
@@ -161,12 +162,12 @@ type failing struct {
 }
 
 // at says where the task stands: at a node of a plan, or in a job of its kind.
-func (how *ending) at(plan *compiled, node int32, kind string) {
+func (how *ending) at(plan *compiled, node, index int32, kind string) {
 	how.name, how.kind = kind, kind
 	if plan != nil {
 		n := &plan.Nodes[node]
 		how.name, how.kind, how.pipeline = n.Name, n.Kind, plan.Name
-		how.plan, how.goesOn, how.finishes = plan, !plan.Stops(node), n.OnFailure == dag.FinishRunning
+		how.plan, how.goesOn, how.finishes = plan, !plan.Stops(dag.Key{Node: node, Index: index}), n.OnFailure == dag.FinishRunning
 	}
 }
 
@@ -385,7 +386,8 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 			update = append(update, *j)
 		}
 	}
-	add(store.InsertJobLive(insert), store.UpdateJobLive(update))
+	add(store.InsertJobLive(insert), store.UpdateJobLive(update), store.SaveMaps(slices.DeleteFunc(x.maps, func(m store.MapRow) bool { return final[m.Job] })))
+	add(store.DeleteMaps(slices.DeleteFunc(slices.Clone(remove), func(id drover.JobID) bool { return x.plans[id] == nil || len(x.plans[id].Bounded()) == 0 })))
 	add(store.DeleteJobLive(remove)...)
 	slices.SortFunc(x.watches, func(a, b store.Watch) int { return compareIDs(a.Task, b.Task) })
 	slices.SortFunc(x.unwatch, compareIDs)

@@ -137,6 +137,9 @@ func (e *Engine) showDegraded(ctx context.Context, tx store.Tx, rows []store.Job
 				continue // it stood in for one of the others
 			}
 			d, ok := degradation(plan, f, func(k dag.Key) bool { return at[store.Key{Job: j.ID, Node: k.Node, Index: k.Index}] })
+			if m, some := plan.Bounds(dag.Key{Node: f.Node, Index: f.Index}); !ok && j.Status == drover.Succeeded && some && !plan.Nodes[m].MinSuccess.IsZero() {
+				d.Reason, ok = "min_success: "+plan.Nodes[m].MinSuccess.String(), true
+			}
 			if !ok && j.Status == drover.Succeeded && plan.Rescue >= 0 {
 				d.Reason, ok = "rescue "+plan.Nodes[plan.Rescue].Name, true
 			}

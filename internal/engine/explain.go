@@ -335,7 +335,7 @@ func (x *explainer) next(s *taskState, t *drover.Task) (drover.Next, error) {
 			n.Failure += " Task " + x.plan.Nodes[node.Fallback].Name + " then runs in its place."
 		case node.Degrades:
 			n.Failure += " The job goes on without it, degraded."
-		case x.plan.Stops(s.Node):
+		case x.plan.Stops(dag.Key{Node: s.Node, Index: s.Index}):
 			n.Failure += " The rest of the job stops then."
 		}
 	}
@@ -378,6 +378,9 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 		b.Since = s.live.Since.Time()
 		return append(list, b), until(s.live.DueAt, x.now), open, nil
 	case drover.Ready, drover.Queued:
+		if s.live.InLine() {
+			return append(list, inLineBlocker(&x.plan.Nodes[s.Node], s.live)), start, false, nil
+		}
 		more, w, ok, err := x.inLine(ctx, s, t, staff, open)
 		return append(list, more...), w, ok && open, err
 	}

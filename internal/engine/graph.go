@@ -39,6 +39,9 @@ type graph struct {
 	why    map[dag.Key]string          // rows were skipped, where their rule does not tell
 	grown  map[int32]int               // new elements, of each map
 
+	maps  map[int32]dag.Map // those with bounds, as they are stored
+	freed map[int32]int32   // places among max_parallel that have become free
+
 	asked  map[dag.Key]bool              // of rows with cache: whether their result is there
 	reused map[dag.Key]store.FoundResult // those whose is
 }
@@ -81,8 +84,10 @@ func tallyOf(t *lifecycle.Task) dag.Tally {
 	return dag.Tally{Unmet: t.Unmet, Succeeded: t.ParentsSucceeded, Failed: t.ParentsFailed, Skipped: t.ParentsSkipped}
 }
 
-// ended tells the graph of a task that has ended.
-func (g *graph) ended(k dag.Key, as dag.Outcome, output json.RawMessage) {
+// ended tells the graph of a task that has ended, as it was before.
+func (g *graph) ended(t *lifecycle.Task, as dag.Outcome, output json.RawMessage) {
+	k := keyOf(t)
+	g.leaves(t, as)
 	if g.as[k] = as; as == dag.Succeeded {
 		g.out[k] = output
 	}
@@ -322,12 +327,17 @@ func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool, before,
 func (g *graph) expand(e *Engine, now lifecycle.Instant, s *seat, items []json.RawMessage) {
 	n := len(items)
 	grown := int(g.total) + len(g.x) + len(g.plan.Family(s.Node))*(n-1)
+	most := g.plan.Nodes[s.Node].MaxElements
 	switch {
-	case n > MaxMap:
-		g.broke(s, drover.ClassExpand, "for_each gives %d elements; a map has at most %d", n, MaxMap)
+	case n > most:
+		remedy := fmt.Sprintf("raise max_elements, which may be up to %d, or give each task several with batch_size", dag.ElementCap)
+		if n > dag.ElementCap {
+			remedy = "give each task several with batch_size"
+		}
+		g.broke(s, drover.ClassExpand, "for_each of task %q gives %d elements, and the map may have %d: %s", g.plan.Nodes[s.Node].Name, n, most, remedy)
 		return
 	case grown > MaxTasks:
-		g.broke(s, drover.ClassExpand, "with %d elements the job would have %d tasks; at most %d", n, grown, MaxTasks)
+		g.broke(s, drover.ClassExpand, "with the %d elements that for_each of task %q gives the job would have %d tasks; at most %d: give each task several elements with batch_size, or part the work among jobs", n, g.plan.Nodes[s.Node].Name, grown, MaxTasks)
 		return
 	}
 	g.board.Expand(s, n, func(old *seat, index int32) lifecycle.Task {
@@ -374,6 +384,10 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 				x.unmet = append(x.unmet, t)
 			}
 		case dag.Runs:
+			if !g.enters(s) {
+				x.place(lifecycle.LinedUp(t, x.now))
+				continue
+			}
 			t = lifecycle.Met(t, hold, x.now)
 			x.place(t)
 			x.watch(t, g.terms(t.Node).closes)
@@ -382,7 +396,7 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 		case dag.IsReused:
 			f := g.reused[s.Key]
 			how := ending{output: f.Output, reason: "the result of task " + f.Task.String() + " is used again"}
-			how.at(g.plan, s.Node, "")
+			how.at(g.plan, s.Node, s.Index, "")
 			x.end(live, g.plan.Tenant, lifecycle.Reused(lifecycle.Met(t, lifecycle.Hold{Paused: true}, x.now), x.now), how)
 			x.reuses = append(x.reuses, reuseOf(&t, f))
 		case dag.HasExpanded: // its elements stand for it
@@ -390,6 +404,7 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 			grew += int32(s.Size - 1)
 		}
 	}
+	g.keepMaps(x, live)
 	for _, k := range g.called {
 		x.calls = append(x.calls, call{live, g.plan, k})
 	}
@@ -411,7 +426,7 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 // end ends a row that does not run.
 func (g *graph) end(x *changes, live *store.JobLive, s *seat) {
 	how := ending{failure: g.fail[s.Key]}
-	how.at(g.plan, s.Node, "")
+	how.at(g.plan, s.Node, s.Index, "")
 	var t lifecycle.Task
 	switch s.Fate {
 	case dag.IsBroken:

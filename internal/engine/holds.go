@@ -304,7 +304,7 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 	for i := range rows {
 		t := rows[i]
 		how := ending{reason: h.Reason, stop: stops[t.ID]}
-		how.at(plan, t.Node, kind)
+		how.at(plan, t.Node, t.Index, kind)
 		if t.Status == drover.Running {
 			how.was = &rows[i]
 		}

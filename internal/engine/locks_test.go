@@ -40,6 +40,8 @@ var lockOrder = map[string]int{
 
 	"lock job_live": 8,
 
+	"take those in line": 8, // steps over rows that are locked
+
 	"lock dead letters": 9,
 
 	"insert holds": 10, "share holds": 10, "lock hold": 10, "delete hold": 10, "delete holds": 10,
@@ -174,6 +176,7 @@ tasks:
   three: {run: k, for_each: two, needs: [third, list]}
   end: {run: k, needs: [three, more]}
 `)
+		w.apply("pipeline: bounded\ntasks:\n  m: {run: k, for_each: [1, 2, 3, 4, 5], max_parallel: 2}\n  n: {run: k, for_each: m, max_parallel: 1, min_success: 1}\n  end: {run: k, needs: [n]}\n")
 		loops := func() {
 			t.Helper()
 			for range 3 {
@@ -238,6 +241,7 @@ tasks:
 		w.apply("pipeline: cached\ntasks:\n  a: {run: k, for_each: [1, 2, 3], cache: true}\n  b: {run: k, for_each: a}\n  c: {run: k, with: \"${{ tasks.b.output }}\", cache: true}\n")
 		for range 3 {
 			w.submit(drover.NewJob{Pipeline: "cached"})
+			w.submit(drover.NewJob{Pipeline: "bounded"})
 		}
 		w.work(handle)
 		// Jobs of one task and of several in every state, with every action on them.
@@ -254,7 +258,7 @@ tasks:
 			loops()
 			w.work(handle)
 		}
-		for _, n := range []drover.NewJob{{Kind: "k"}, {Pipeline: "grow"}, {Pipeline: "ingest", Input: json.RawMessage(`{"n": 2}`)}} {
+		for _, n := range []drover.NewJob{{Kind: "k"}, {Pipeline: "grow"}, {Pipeline: "bounded"}, {Pipeline: "ingest", Input: json.RawMessage(`{"n": 2}`)}} {
 			act(n, func(id drover.JobID, l []drover.Lease) { // a worker that does not acknowledge, and goes on
 				must(w.Cancel(ctx, w.c, id, engine.Request{}))
 				w.clock.add += 20 * time.Second

@@ -148,10 +148,22 @@ func TestRandomGraphsEndAsTheModelSays(t *testing.T) {
 			w.apply(g.YAML())
 			id := w.submit(drover.NewJob{Pipeline: "drawn", Input: json.RawMessage(dagtest.Input)})
 			again := map[drover.TaskID]bool{}
+			most := map[string]int{}
+			for _, n := range g.Nodes {
+				if n.Parallel > 0 {
+					most[n.Name] = n.Parallel
+				}
+			}
 			run := func() {
 				var held []drover.Lease
 				for {
 					held = append(held, w.acquire(1+r.IntN(6))...)
+					running := map[string]int{}
+					for _, l := range held {
+						if running[l.Name]++; most[l.Name] > 0 && running[l.Name] > most[l.Name] {
+							t.Fatalf("seed %d: %d of %s run, at most %d may\n%s", seed, running[l.Name], l.Name, most[l.Name], g.YAML())
+						}
+					}
 					if len(held) == 0 {
 						break
 					}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/reconcile"
 	"github.com/drover-dev/drover/internal/store"
@@ -108,7 +109,31 @@ func (e *Engine) reconcileJob(ctx context.Context, id drover.JobID, mend bool) (
 		e.log.WarnContext(ctx, "a job's rows did not agree with its records; mended", "job_id", id.String(), "task_id", f.Task.String(), "finding", string(f.Code), "what", f.Text)
 	}
 	e.after(ctx, x)
-	return d, nil
+	return d, e.lookAtLines(ctx, id)
+}
+
+// lookAtLines starts elements of a job that wait for a place though there is one. Where
+// it does not come to that, the next round finds the same again.
+func (e *Engine) lookAtLines(ctx context.Context, id drover.JobID) error {
+	_, err := e.moveOnce(ctx, "start what is in line", func(ctx context.Context, tx store.Tx, x *changes) (int, error) {
+		heads := map[drover.JobID]store.JobHead{}
+		if err := tx.Pipe(ctx, store.ReadJobHeads([]drover.JobID{id}, heads)); err != nil || heads[id].Pipeline == 0 {
+			return 0, err
+		}
+		plan, err := e.plan(ctx, tx, heads[id].Pipeline)
+		if err != nil || len(plan.Bounded()) == 0 {
+			return 0, err
+		}
+		var live []store.JobLive
+		list := []*graph{newGraph(plan, id, 0)}
+		if err := tx.Pipe(ctx, store.LockJobLive([]drover.JobID{id}, &live), readMaps(list)); err != nil || len(live) == 0 {
+			return 0, err
+		}
+		x.loaded[id] = &live[0]
+		err = x.collect(ctx, tx, list)
+		return len(x.live), err
+	})
+	return err
 }
 
 // kept is a job with its records.
@@ -141,6 +166,11 @@ func (e *Engine) compare(ctx context.Context, tx store.Tx, id drover.JobID, take
 	if l := k.Live; l != nil {
 		j.Live = &reconcile.Counts{Total: l.Total, Open: l.Open, Succeeded: l.Succeeded, Failed: l.Failed, Cancelled: l.Cancelled, Skipped: l.Skipped, Handled: l.Handled}
 		j.Paused, j.Cancelling = l.Paused, l.Cancelling != 0
+		j.Counted = l.Cancelling == 0 && l.Phase == 0
+	}
+	j.Maps = make(map[int32]dag.Map, len(k.Maps))
+	for _, m := range k.Maps {
+		j.Maps[m.Node] = m.Map
 	}
 	for _, h := range k.Holds {
 		switch h.Kind {
@@ -272,7 +302,7 @@ func (e *Engine) mend(ctx context.Context, tx store.Tx, x *changes, k *kept, m r
 	} else if j.Failed > 0 && j.Open > 0 && j.Phase == 0 && k.plan != nil {
 		for _, t := range k.Finals {
 			if how := (ending{}); t.Status == drover.Failed || t.Status == drover.DeadLetter {
-				if how.at(k.plan, t.Node, ""); !how.goesOn {
+				if how.at(k.plan, t.Node, t.Index, ""); !how.goesOn {
 					x.failed[j.Job] = failing{how.name, store.CauseFailFast}
 				}
 			}
@@ -280,6 +310,10 @@ func (e *Engine) mend(ctx context.Context, tx store.Tx, x *changes, k *kept, m r
 	}
 	g := newGraph(k.plan, j.Job, j.Total)
 	g.trace = k.row.Trace
+	for n, s := range m.Maps {
+		g.putMap(n, s)
+	}
+	g.maps = nil // all of them are written anew
 	for _, t := range m.Rows {
 		t.Events = 0
 		switch {
@@ -293,6 +327,9 @@ func (e *Engine) mend(ctx context.Context, tx store.Tx, x *changes, k *kept, m r
 	}
 	if err := resolve(ctx, tx, e, x.now, []*graph{g}, false, around{}); err != nil {
 		return err
+	}
+	if g.plan != nil {
+		j.Handled -= g.plan.Forgiven(m.Maps) // collect counts them
 	}
 	g.collect(x, j)
 	return x.save(ctx, tx)

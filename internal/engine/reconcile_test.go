@@ -199,7 +199,9 @@ func (w *world) jobs() []drover.Job {
 func TestEveryDivergenceIsFoundAndMended(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.apply("pipeline: p\ntasks:\n  a: {run: a}\n  b: {needs: [a], run: b}\n  c: {needs: [a, b], run: c}\n")
+		w.apply("pipeline: bounded\ntasks:\n  m: {run: x, for_each: [1, 2, 3], max_parallel: 1}\n")
 		told := map[reconcile.Code]bool{}
+		var bounded drover.JobID // of the case that has a map
 		for _, c := range []struct {
 			name  string
 			want  reconcile.Code
@@ -235,6 +237,10 @@ func TestEveryDivergenceIsFoundAndMended(t *testing.T) {
 				w.settle(ok(l, "1"))
 				w.exec("UPDATE task_queued SET lane = 31337 WHERE job_id = " + w.literal(id))
 			}},
+			{"places of a map", reconcile.MapCounts, func(drover.JobID, drover.Lease) {
+				bounded = w.submit(drover.NewJob{Pipeline: "bounded"})
+				w.exec("UPDATE map_live SET running = running - 1")
+			}},
 			{"counters", reconcile.JobCounts, func(id drover.JobID, _ drover.Lease) {
 				w.exec("UPDATE job_live SET open = 7, total = 9 WHERE job_id = " + w.literal(id))
 			}},
@@ -266,6 +272,9 @@ func TestEveryDivergenceIsFoundAndMended(t *testing.T) {
 			}
 			c.spoil(id, l)
 			found := w.diverging(true)
+			if !bounded.IsZero() {
+				id, bounded = bounded, drover.JobID{}
+			}
 			if len(found) != 1 || found[0].Job != id || codes(found)[c.want] == 0 || !found[0].Mended {
 				t.Errorf("%s: found %+v, want %s", c.name, found, c.want)
 			}

@@ -241,6 +241,10 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 		}
 		g := newGraph(plans[id], id, j.Total)
 		g.trace = heads[id].Trace
+		for m, x := range b.maps {
+			g.putMap(m, x)
+		}
+		g.maps = nil // all of them are written anew
 		if plans[id] == nil {
 			g.kind = termsOf(of[id][0].row.Policy)
 		}
@@ -260,6 +264,9 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 				g.reopened(b.countedAt(plans[id], t))
 			}
 		}
+		for k, was := range b.whole {
+			g.reopened(k, was)
+		}
 		graphs = append(graphs, g)
 	}
 	x.replay = store.LetterMove{To: store.LetterReplayed, At: x.now, Actor: c.Actor, Reason: r.Reason, Operation: op}
@@ -268,6 +275,11 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 		return err
 	}
 	for _, g := range graphs {
+		good := 0
+		if g.plan != nil {
+			good = int(g.plan.Forgiven(returns[g.job].maps))
+		}
+		live[g.job].Handled -= int32(good) // collect counts them
 		g.collect(x, live[g.job])
 	}
 	return nil
@@ -445,6 +457,8 @@ type returning struct {
 	tallies map[dag.Key]dag.Tally
 	handled int32                      // failures that stay made good
 	phase   int16                      // of the job's end
+	maps    map[int32]dag.Map          // how those with bounds stand then
+	whole   map[dag.Key]dag.Outcome    // maps with min_success that had ended, and have not then
 	ended   map[dag.Key]lifecycle.Task // what has ended and does not come back
 }
 
@@ -636,11 +650,21 @@ func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []life
 		}
 	}
 	blocked := map[int32]bool{}
+	block := func(nodes []int32) {
+		for _, d := range nodes {
+			blocked[d] = true
+		}
+	}
+	then := make([]dag.Past, 0, len(tasks))
 	for _, t := range tasks {
+		then = append(then, past(&t, again[t.ID] || !t.Status.Final()))
 		if !again[t.ID] && (t.Status == drover.Failed || t.Status == drover.DeadLetter) {
-			for _, d := range plan.Blocked(t.Node) {
-				blocked[d] = true
-			}
+			block(plan.Blocked(keyOf(&t)))
+		}
+	}
+	for m, x := range plan.Maps(then) { // too many of its elements stay behind
+		if s := plan.Nodes[m].MinSuccess; !s.IsZero() && x.Hopeless(s) {
+			block(plan.Blocked(dag.Key{Node: m, Index: dag.Unexpanded}))
 		}
 	}
 	for n := -1; n != len(blocked); { // one map that stays behind may keep another
@@ -651,9 +675,7 @@ func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []life
 			}
 			if slices.ContainsFunc(plan.Family(t.Node), func(m int32) bool { return blocked[m] }) {
 				blocked[t.Node] = true
-				for _, d := range plan.Blocked(t.Node) {
-					blocked[d] = true
-				}
+				block(plan.Blocked(dag.Key{Node: t.Node, Index: dag.Unexpanded}))
 			}
 		}
 	}
@@ -686,18 +708,24 @@ func (b *returning) recount(plan *compiled, tasks map[drover.TaskID]lifecycle.Ta
 			b.phase = 0 // what runs at the end runs again
 		}
 	}
-	past := make([]dag.Past, 0, len(tasks))
+	was, is := make([]dag.Past, 0, len(tasks)), make([]dag.Past, 0, len(tasks))
 	for _, id := range inOrder(tasks) {
 		t := tasks[id]
-		p := dag.Past{Key: keyOf(&t), Live: again[id] || !t.Status.Final()}
+		p := past(&t, again[id] || !t.Status.Final())
 		if !p.Live {
-			p.As = dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked)
 			b.ended[p.Key] = t
 		}
-		past = append(past, p)
+		is, was = append(is, p), append(was, past(&t, !t.Status.Final()))
 	}
-	b.handled = plan.HandledAll(past)
-	b.tallies = plan.Recount(append(past, emptyMaps(plan, past)...))
+	b.handled = plan.HandledAll(is)
+	b.tallies = plan.Recount(append(is, emptyMaps(plan, is)...))
+	b.maps, b.whole = plan.Maps(is), map[dag.Key]dag.Outcome{}
+	for m, x := range plan.Maps(was) {
+		s := plan.Nodes[m].MinSuccess
+		if o := x.Outcome(s); !s.IsZero() && o != 0 && b.maps[m].Outcome(s) == 0 {
+			b.whole[dag.Key{Node: m, Index: dag.Unexpanded}] = o
+		}
+	}
 	for _, t := range targets {
 		for _, id := range inOrder(tasks) {
 			if p := tasks[id]; p.Node == plan.Nodes[t.Node].Fallback && p.Index == t.Index && !p.Status.Final() {

@@ -366,7 +366,7 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 			// Unless the job is being stopped, which is known once its row is locked:
 			// what hangs on this is then left to the sweeps.
 			after, _ := r.next(ons[i], lifecycle.Hold{}, x.now)
-			if !after.Status.Final() || p.Stops(r.task.Node) {
+			if !after.Status.Final() || p.Stops(keyOf(&r.task)) {
 				continue
 			}
 			as = dag.Failed
@@ -378,7 +378,7 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 			advancing[r.task.Job] = g
 			list = append(list, g)
 		}
-		g.ended(keyOf(&r.task), as, r.Output)
+		g.ended(&r.task, as, r.Output)
 	}
 	// In one trip the versions of the graphs are read, every row that these ends may
 	// change is locked, and the jobs' rows last.
@@ -386,7 +386,7 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 	now := map[drover.JobID]store.JobHead{}
 	err = resolve(ctx, tx, e, x.now, list, false, around{
 		before: []store.Stmt{store.ReadGraphs(jobs, graphs, now), store.ReadPolicies(kindTasks, policies)},
-		after:  []store.Stmt{store.LockJobLive(jobs, &live)},
+		after:  []store.Stmt{store.LockJobLive(jobs, &live), readMaps(list)},
 		then: func() error {
 			for id, h := range now {
 				if h != heads[id] {
@@ -429,10 +429,8 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 			return err
 		}
 	}
-	for _, g := range list {
-		if j := x.loaded[g.job]; j.Cancelling == 0 && x.failed[g.job].task == "" {
-			g.collect(x, j)
-		}
+	if err := x.collect(ctx, tx, list); err != nil {
+		return err
 	}
 	if err := x.save(ctx, tx); err != nil {
 		return err
@@ -513,7 +511,7 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 		j = x.loaded[t.Job]
 	}
 	how := ending{was: &r.task, outcome: r.Status, failure: r.Error, stop: r.stop}
-	how.at(plan, t.Node, lane.Kind)
+	how.at(plan, t.Node, t.Index, lane.Kind)
 	hold := lifecycle.Hold{Paused: j != nil && j.Paused}
 	cancelling := j != nil && j.Cancelling != 0 && j.Cancelling != store.CauseFinish
 	after, closed := r.next(on, hold, x.now)

@@ -71,6 +71,12 @@ func TestASettleTakesAConstantNumberOfStatements(t *testing.T) {
 		"what undoes a map": func(n int) (string, func(drover.Lease) bool) {
 			return fmt.Sprintf("tasks:\n  m: {run: x, for_each: [%s], compensate: u}\n  z: {run: x}\n  u: {run: x}\n", list(n)), func(l drover.Lease) bool { return l.Name == "z" }
 		},
+		"elements that make room for others": func(n int) (string, func(drover.Lease) bool) {
+			return fmt.Sprintf("tasks:\n  m: {run: x, for_each: [%s], max_parallel: %d}\n  o: {run: x, for_each: m, max_parallel: %[2]d}\n", list(3*n), n), nil
+		},
+		"elements of which some may fail": func(n int) (string, func(drover.Lease) bool) {
+			return fmt.Sprintf("tasks:\n  m: {run: x, for_each: [%s], min_success: 10%%}\n  j: {run: x, needs: [m]}\n", list(n)), func(l drover.Lease) bool { return l.Index%2 == 1 }
+		},
 		"maps that expand": func(n int) (string, func(drover.Lease) bool) {
 			src := "tasks:\n  t0: {run: x}\n"
 			for i := 1; i <= n; i++ {

@@ -27,7 +27,6 @@ import (
 const (
 	MaxBatch       = 10_000    // jobs in one Submit
 	MaxPayload     = 256 << 10 // bytes of an input or output kept inline
-	MaxMap         = 10_000    // elements of one map
 	MaxTasks       = 200_000   // tasks of one job
 	maxName        = 128
 	maxLabels      = 32

@@ -136,6 +136,9 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 			}
 			n := &p.Nodes[s.Node]
 			t.Name, t.Mapped, t.MaxAttempts = n.Name, n.Mapped, n.Retry.MaxAttempts
+			if s.live != nil && s.live.InLine() {
+				t.Blockers = append(t.Blockers, inLineBlocker(n, s.live))
+			}
 		}
 		lane, err := e.laneOf(ctx, tx, s.Lane)
 		if err != nil {
@@ -168,6 +171,12 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 		}
 	}
 	return out, e.blockers(ctx, tx, list, out)
+}
+
+// inLineBlocker tells of an element that waits for a place among its map's max_parallel.
+func inLineBlocker(n *dag.Node, l *lifecycle.Task) drover.Blocker {
+	return drover.Blocker{Code: drover.BlockerMapParallel, Subject: drover.Subject{Kind: "map", Name: n.Name, Limit: int64(n.MaxParallel), Used: int64(n.MaxParallel)}, Since: l.Since.Time(),
+		Message: fmt.Sprintf("as many elements of %q run as may at one time (max_parallel: %d); this one starts when others have ended, the first of those that wait first", n.Name, n.MaxParallel)}
 }
 
 func showLive(t *drover.Task, l *lifecycle.Task, now lifecycle.Instant) {
@@ -493,7 +502,7 @@ func (e *Engine) firstSuccesses(ctx context.Context, tx store.Tx, rows []store.E
 		t := f.Task
 		t.Index = row.Index
 		how := ending{was: &t, outcome: drover.OutcomeSucceeded}
-		how.at(plan, row.Node, row.Kind)
+		how.at(plan, row.Node, row.Index, row.Kind)
 		told[row.ID] = how.data(&t)
 	}
 	for i := range rows {

@@ -314,7 +314,7 @@ func (e *Engine) below(ctx context.Context, tx store.Tx, over []store.Watch) (ma
 		if err != nil {
 			return nil, err
 		}
-		if plan.Stops(w.Node) {
+		if plan.Stops(dag.Key{Node: w.Node, Index: w.Index}) {
 			continue
 		}
 		a, ok := out[w.Job]
@@ -355,15 +355,16 @@ func (e *Engine) closeTasks(ctx context.Context, tx store.Tx, x *changes, taken 
 		}
 	}
 	for _, t := range taken {
-		if a, ok := below[t.Job]; ok && !a.plan.Stops(t.Node) {
-			a.ended(keyOf(&t), dag.Failed, nil)
+		if a, ok := below[t.Job]; ok && !a.plan.Stops(keyOf(&t)) {
+			a.ended(&t, dag.Failed, nil)
 		}
 	}
-	if err := resolve(ctx, tx, e, x.now, list, false, around{}); err != nil {
+	var live []store.JobLive
+	if err := resolve(ctx, tx, e, x.now, list, false, around{after: []store.Stmt{store.LockJobLive(uniqueSorted(own), &live), readMaps(list)}}); err != nil {
 		return err
 	}
-	if err := e.lockJobs(ctx, tx, x, uniqueSorted(own)); err != nil {
-		return err
+	for i := range live {
+		x.loaded[live[i].Job] = &live[i]
 	}
 	for _, g := range list {
 		if j := x.loaded[g.job]; j == nil || j.Graph != below[g.job].version {
@@ -384,13 +385,13 @@ func (e *Engine) closeTasks(ctx context.Context, tx store.Tx, x *changes, taken 
 				return err
 			}
 			on = plan.terms(t.Node)
-			how.at(plan, t.Node, "")
+			how.at(plan, t.Node, t.Index, "")
 		} else {
 			lane, err := e.laneOf(ctx, tx, lanes[t.ID])
 			if err != nil {
 				return err
 			}
-			how.at(nil, 0, lane.Kind)
+			how.at(nil, 0, 0, lane.Kind)
 		}
 		var after lifecycle.Task
 		if j != nil && j.Cancelling != 0 {
@@ -405,10 +406,8 @@ func (e *Engine) closeTasks(ctx context.Context, tx store.Tx, x *changes, taken 
 		x.end(j, heads[t.Job].Tenant, after, how)
 		x.unwatch = append(x.unwatch, t.ID)
 	}
-	for _, g := range list {
-		if j := x.loaded[g.job]; j.Cancelling == 0 && x.failed[g.job].task == "" {
-			g.collect(x, j)
-		}
+	if err := x.collect(ctx, tx, list); err != nil {
+		return err
 	}
 	return x.save(ctx, tx)
 }

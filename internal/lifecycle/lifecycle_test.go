@@ -147,6 +147,11 @@ var moves = []move{
 	{EventSkip, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Skipped(t, now) }},
 	{EventExpire, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Expired(t, now) }},
 	{EventClose, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Closed(t, now) }},
+	{EventMet, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return LinedUp(t, now) }},
+	{EventDefer, 0, func(t Task, h Hold, _ drover.Retry, _ *draws, now Instant) Task {
+		t.DueAt = now + 1
+		return TurnCame(t, 4, h, now)
+	}},
 	{EventNoExpand, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return NotExpanded(t, now) }},
 }
 
@@ -368,11 +373,11 @@ func life(rt *rapid.T) {
 		if task.Status == drover.RetryWait && (task.DueAt < before.Since-1000 || task.DueAt > now.Add(MaxDelay)) {
 			rt.Fatalf("a retry is due at %d; it was decided at %d", task.DueAt, now)
 		}
-		if task.Status == drover.Ready && (task.Lane == HeldLane) != (hold.Paused || ev == EventUnadmit) && ev != EventCancel {
+		if task.Status == drover.Ready && (task.Lane == HeldLane) != (hold.Paused || ev == EventUnadmit || task.InLine()) && ev != EventCancel {
 			rt.Fatalf("%s, %s: READY in lane %d, paused = %v", before.Status, m.event, task.Lane, hold.Paused)
 		}
 		if task.Status == drover.Ready && task.Lane == HeldLane {
-			task = Admitted(task, 1, now) // its job is resumed
+			task = Admitted(task, 1, now) // its job is resumed, or its turn has come
 		}
 	}
 }
@@ -535,7 +540,8 @@ func TestPausedJobsTaskIsHeldWhereverItBecomesReady(t *testing.T) {
 		"due":      Due(Task{Status: drover.RetryWait, Lane: 4}, h, 9),
 		"released": Released(Task{Status: drover.Running, Lane: 4, Attempt: 1}, h, 9),
 		"lost":     LeaseLost(Task{Status: drover.Running, Lane: 4, Attempt: 1}, h, drover.Retry{}, 0, 9),
-		"held":     Held(Task{Status: drover.Queued, Lane: 4}, 9),
+		"held":     Held(Task{Status: drover.Queued, Lane: 4, ReadyAt: 3}, 9),
+		"in line":  TurnCame(LinedUp(Task{Status: drover.Pending, Unmet: 1, Lane: 4}, 5), 4, h, 9),
 	} {
 		if task.Status != drover.Ready || task.Lane != HeldLane {
 			t.Errorf("%s: %s in lane %d, want READY in the lane nobody scans", name, task.Status, task.Lane)
@@ -543,6 +549,24 @@ func TestPausedJobsTaskIsHeldWhereverItBecomesReady(t *testing.T) {
 		if w := task.TotalAt(19); w[WaitPaused] != 10 {
 			t.Errorf("%s: waits %v, want 10 µs of job_paused", name, w)
 		}
+	}
+}
+
+// TestWhatWaitsInLineHasAReasonOfItsOwn: it stands with what is held, does not count as
+// ready, and its wait is told apart.
+func TestWhatWaitsInLineHasAReasonOfItsOwn(t *testing.T) {
+	t.Parallel()
+	in := LinedUp(Task{Status: drover.Pending, Unmet: 1, Lane: 4}, 5)
+	if !in.InLine() || in.Started() || in.Lane != HeldLane || in.Unmet != 0 {
+		t.Fatalf("in line: %+v", in)
+	}
+	out := TurnCame(in, 4, Hold{}, 9)
+	if out.Status != drover.Queued || out.Lane != 4 || out.ReadyAt != 9 || out.QueuedAt != 9 || out.DueAt != 9 || !out.Started() || out.Waits[WaitParallel] != 4 {
+		t.Errorf("its turn came: %+v", out)
+	}
+	in.DueAt = 20
+	if early := TurnCame(in, 4, Hold{}, 9); early.Status != drover.Pending || early.DueAt != 20 || early.Lane != 4 || !early.Started() {
+		t.Errorf("its turn came before its start time: %+v", early)
 	}
 }
 

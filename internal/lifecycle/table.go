@@ -16,6 +16,7 @@ const (
 	EventAdmit    Event = "admitted"
 	EventPublish  Event = "published"
 	EventUnadmit  Event = "un-admitted"
+	EventDefer    Event = "its turn came early"
 	EventClaim    Event = "claimed"
 	EventSucceed  Event = "succeeded"
 	EventFail     Event = "failed"
@@ -54,10 +55,11 @@ var (
 // tests come from it; a move that is not in it is refused.
 func Table() []Transition {
 	return []Transition{
-		{EventMet, s(drover.Pending), s(drover.Ready, drover.Queued), "the last parent ended well; at once QUEUED when no limit applies and the job is not held"},
+		{EventMet, s(drover.Pending), s(drover.Ready, drover.Queued), "the last parent ended well; at once QUEUED when no limit applies, the job is not held and its map's max_parallel has room"},
 		{EventAdmit, s(drover.Ready), s(drover.Queued, drover.DispatchPending), "its turn came; DISPATCH_PENDING where a broker carries the queue"},
 		{EventPublish, s(drover.DispatchPending), s(drover.Queued), "the broker confirmed the message"},
 		{EventUnadmit, s(drover.Queued, drover.DispatchPending), s(drover.Ready), "its job was paused"},
+		{EventDefer, s(drover.Ready), s(drover.Pending), "it has a place among its map's max_parallel before its start time came"},
 		{EventClaim, s(drover.Queued), s(drover.Running), "a worker took the lease; attempt and lease_version rise by one"},
 		{EventSucceed, s(drover.Running), s(drover.Succeeded), "its worker reported success under the current lease_version"},
 		{EventFail, s(drover.Running), s(drover.RetryWait, drover.Failed, drover.DeadLetter), "FAILED for a permanent error, DEAD_LETTER when the attempts that its class and type have are used up, else RETRY_WAIT with full jitter, or until the time that a throttled answer names"},

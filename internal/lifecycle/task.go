@@ -94,12 +94,13 @@ const (
 	WaitPaused     Reason = 5 // its job is paused
 	WaitPark       Reason = 6 // WAITING
 	Run            Reason = 7 // being run
-	reasons               = 8
+	WaitParallel   Reason = 8 // as many elements of its map run as may at one time
+	reasons               = 9
 )
 
 var reasonNames = [reasons]string{
 	WaitDependency: "dependency", WaitSchedule: "schedule_not_due", WaitHandoff: "handoff", WaitRetry: "retry_backoff",
-	WaitPaused: "job_paused", WaitPark: "signal", Run: "run",
+	WaitPaused: "job_paused", WaitPark: "signal", Run: "run", WaitParallel: "map_parallel",
 }
 
 // String returns the code of the API.
@@ -166,7 +167,10 @@ func (t *Task) reason() Reason {
 	case drover.Waiting:
 		return WaitPark
 	case drover.Ready:
-		if t.Lane == HeldLane {
+		switch {
+		case t.InLine():
+			return WaitParallel
+		case t.Lane == HeldLane:
 			return WaitPaused
 		}
 		return WaitHandoff
@@ -175,8 +179,21 @@ func (t *Task) reason() Reason {
 	}
 }
 
-// HeldLane is the lane READY tasks of a paused job stand in, where nobody scans.
+// HeldLane is the lane READY tasks of a paused job stand in, and those that wait for a
+// place among their map's max_parallel: nobody scans it.
 const HeldLane = 0
+
+// InLine reports whether t waits for a place among its map's max_parallel: it has not
+// been able to run yet.
+func (t *Task) InLine() bool {
+	return t.Status == drover.Ready && t.Lane == HeldLane && t.ReadyAt == 0
+}
+
+// Started reports whether a live t waits neither for its parents nor in line: an
+// element that has started has a place among its map's max_parallel until it ends.
+func (t *Task) Started() bool {
+	return !t.InLine() && (t.Status != drover.Pending || t.Unmet == 0 && t.DueAt > 0)
+}
 
 // TotalAt returns the totals as they are at now, without moving the task.
 func (t *Task) TotalAt(now Instant) Waits {

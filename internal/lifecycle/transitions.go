@@ -26,6 +26,33 @@ func Met(t Task, h Hold, now Instant) Task {
 	return started(EventMet, t, h, now)
 }
 
+// LinedUp returns t, whose parents let it run, as one that waits for a place among
+// its map's max_parallel.
+func LinedUp(t Task, now Instant) Task {
+	t.Unmet, t.ParentsSucceeded, t.ParentsFailed, t.ParentsSkipped = 0, 0, 0, 0
+	t = must(EventMet, t, drover.Ready, now)
+	t.Lane, t.ReadyAt, t.QueuedAt = HeldLane, 0, 0 // its start time stays: by another server's clock now may be to come
+	return t
+}
+
+// TurnCame returns a task that was in line and has a place now, in the lane given.
+// Before its start time it goes on waiting for that.
+func TurnCame(t Task, lane int32, h Hold, now Instant) Task {
+	switch {
+	case t.DueAt > now:
+		t = must(EventDefer, t, drover.Pending, now)
+		t.Lane = lane
+		return t
+	case h.Paused:
+		t.Waits, t.Since = t.TotalAt(now), max(t.Since, now)
+		t.DueAt, t.ReadyAt = now, t.Since
+		return t
+	}
+	t = Admitted(t, lane, now)
+	t.DueAt, t.ReadyAt = now, t.Since
+	return t
+}
+
 // Due returns a delayed task whose time has come.
 func Due(t Task, h Hold, now Instant) Task { return started(EventDue, t, h, now) }
 

@@ -30,6 +30,9 @@ const (
 	Miscounted Code = "dependencies_miscounted"
 	// NobodyLooks is a task that stands where nothing will ever look at it.
 	NobodyLooks Code = "nobody_looks"
+	// MapCounts is a map with max_parallel or min_success whose counters are not those of
+	// its elements, or that keeps one waiting though there is room.
+	MapCounts Code = "map_counts"
 	// JobCounts is a job whose counters are not those of its tasks.
 	JobCounts Code = "job_counts"
 	// JobUnrecorded is a live job of several tasks without its row.
@@ -41,7 +44,7 @@ const (
 )
 
 // Codes are all divergences, in the order they are told.
-var Codes = []Code{TaskNowhere, TaskTwice, TaskAlive, Miscounted, NobodyLooks, JobCounts, JobUnrecorded, JobNotEnded, HoldLost}
+var Codes = []Code{TaskNowhere, TaskTwice, TaskAlive, Miscounted, NobodyLooks, MapCounts, JobCounts, JobUnrecorded, JobNotEnded, HoldLost}
 
 // Finding is one divergence.
 type Finding struct {
@@ -99,6 +102,10 @@ type Job struct {
 	// What the flags of its live row say, and which holds there are.
 	Paused, Cancelling            bool
 	PauseHold, ResumeHold, Cancel bool
+	// Maps are what is counted of its maps with bounds. While the job stops, and from
+	// then on, nobody counts.
+	Maps    map[int32]dag.Map
+	Counted bool
 }
 
 // Mend is what a job's rows should be.
@@ -110,6 +117,8 @@ type Mend struct {
 	// Rows are what should stand in the live tables beside task_running, in the
 	// order of their places; a PENDING one with no parent to wait for moves on.
 	Rows []lifecycle.Task
+	// Maps are how the maps with bounds stand then.
+	Maps map[int32]dag.Map
 	Counts
 }
 
@@ -158,7 +167,7 @@ func Check(j Job) (m Mend) {
 			live[i] = &Row{Task: r}
 		}
 	}
-	tallies := j.tallies(live, &m.Handled)
+	tallies := j.tallies(live, &m)
 	for i := range j.Tasks {
 		t, r := &j.Tasks[i], live[i]
 		if r == nil {
@@ -189,6 +198,7 @@ func Check(j Job) (m Mend) {
 			if j.Plan != nil && !j.Plan.Nodes[k.Node].When.CountsSuccess() {
 				row.ParentsSucceeded = 0
 			}
+		case row.InLine():
 		case row.Status == drover.Ready && row.Lane == lifecycle.HeldLane && !j.Paused && !j.PauseHold && !j.ResumeHold && !j.Cancel && !j.Cancelling:
 			say(NobodyLooks, t, "it stands among the held and its job is not paused")
 			row.Lane = t.Record.Lane
@@ -197,6 +207,17 @@ func Check(j Job) (m Mend) {
 			row.Queue, row.Lane = t.Record.Queue, t.Record.Lane
 		}
 		m.Rows = append(m.Rows, row)
+	}
+	if j.Plan != nil && j.Live != nil && j.Counted && m.Open > 0 {
+		for _, n := range j.Plan.Bounded() {
+			is, has := m.Maps[n], j.Maps[n]
+			switch name, most := j.Plan.Nodes[n].Name, j.Plan.Nodes[n].MaxParallel; {
+			case is != has:
+				say(MapCounts, nil, "map %q counts %+v, its elements are %+v", name, has, is)
+			case is.Waiting > 0 && is.Running < most:
+				say(MapCounts, nil, "%d elements of map %q wait and %d of at most %d run", is.Waiting, name, is.Running, most)
+			}
+		}
 	}
 	solo := len(j.Tasks) == 1 && live[0] != nil && live[0].Solo()
 	switch {
@@ -230,9 +251,9 @@ func (m *Mend) count(s drover.Status) {
 	}
 }
 
-// tallies counts for each live row how the rows it waits for stand.
-// Handled are the failures that have been made good.
-func (j *Job) tallies(live []*Row, handled *int32) map[dag.Key]dag.Tally {
+// tallies counts for each live row how the rows it waits for stand, and for m the
+// failures that have been made good, and how maps stand.
+func (j *Job) tallies(live []*Row, m *Mend) map[dag.Key]dag.Tally {
 	if j.Plan == nil {
 		return nil
 	}
@@ -243,6 +264,8 @@ func (j *Job) tallies(live []*Row, handled *int32) map[dag.Key]dag.Tally {
 		switch {
 		case live[i] != nil:
 			past[i].Live = true
+			past[i].InLine = live[i].InLine()
+			past[i].Started = !past[i].InLine && (live[i].Delayed || live[i].Status != drover.Pending)
 		case t.Expanded: // its elements stand for it
 		case t.Final != nil:
 			past[i].As = dag.OutcomeOf(t.Final.Status, t.Final.How == lifecycle.HowBlocked)
@@ -250,7 +273,7 @@ func (j *Job) tallies(live []*Row, handled *int32) map[dag.Key]dag.Tally {
 			past[i].Live = true
 		}
 	}
-	*handled = j.Plan.HandledAll(past)
+	m.Handled, m.Maps = j.Plan.HandledAll(past), j.Plan.Maps(past)
 	return j.Plan.Recount(past)
 }
 
@@ -288,6 +311,11 @@ type Summary struct {
 	Since                                          int64 // events after the end of that run
 	Paused, Cancelling                             bool
 	PauseHold, ResumeHold, Cancel                  bool
+	// InLine are READY rows, not among Held, that wait for a place among max_parallel;
+	// Counted is how many its maps count, and Room says that one of those has room, or counts
+	// more that run than there are.
+	InLine, Counted int64
+	Room            bool
 }
 
 // Suspect reports whether all of a job must be looked at.
@@ -298,5 +326,6 @@ func (s *Summary) Suspect() bool {
 	}
 	c := s.Live
 	return int64(c.Open) != rows || rows == 0 || c.Total != c.Open+c.Succeeded+c.Failed+c.Cancelled+c.Skipped ||
-		s.Strayed > 0 || s.Paused != s.PauseHold || s.Cancelling != s.Cancel || s.Held > 0 && !s.Paused && !s.ResumeHold && !s.Cancel || rows == s.Pending && !s.Cancel
+		s.Strayed > 0 || s.Paused != s.PauseHold || s.Cancelling != s.Cancel || s.Held > 0 && !s.Paused && !s.ResumeHold && !s.Cancel || rows == s.Pending+s.InLine && !s.Cancel ||
+		!s.Cancelling && (s.InLine != s.Counted || s.Room)
 }

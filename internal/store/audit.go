@@ -71,7 +71,8 @@ var (
 			if t.unmet == "" {
 				t.unmet = "0 AS unmet, 0 AS parents_succeeded, 0 AS parents_failed, 0 AS parents_skipped"
 			}
-			parts = append(parts, fmt.Sprintf("SELECT task_id, job_id, node, idx, generation, lease_version, events, %d AS place, %s, %s AS held FROM task_%s WHERE job_id >= $1", t.place, t.unmet, t.holder, t.name))
+			parts = append(parts, fmt.Sprintf("SELECT task_id, job_id, node, idx, generation, lease_version, events, %d AS place, %s, %s AS held, %s AS in_line FROM task_%s WHERE job_id >= $1", t.place, t.unmet, t.holder,
+				map[bool]string{true: "CASE WHEN lane = 0 AND ready_at = 0 THEN 1 ELSE 0 END", false: "0"}[t.place == drover.Ready], t.name))
 		}
 		return "live AS (" + strings.Join(parts, " UNION ALL ") + ")"
 	}()
@@ -198,7 +199,7 @@ var invariants = []Invariant{
 
 	invariant("I18", "holds", "What is paused or being cancelled has its hold, and a hold has its job.", nil,
 		found("h.job_id", wholeJob, "'has ended and is held; kind of the hold'", "h.kind", "0")+" FROM job_holds h JOIN job_final f ON f.job_id = h.job_id AND f.run = 1 LEFT JOIN job_live v ON v.job_id = h.job_id WHERE h.job_id >= $1 AND v.job_id IS NULL",
-		found("r.job_id", "r.task_id", "'stands in the lane of what is held; holds of its job'", "0", "1")+fmt.Sprintf(" FROM task_ready r WHERE r.job_id >= $1 AND r.lane = %d AND NOT EXISTS (SELECT 1 FROM job_holds h WHERE h.job_id = r.job_id)", lifecycle.HeldLane),
+		found("r.job_id", "r.task_id", "'stands in the lane of what is held; holds of its job'", "0", "1")+fmt.Sprintf(" FROM task_ready r WHERE r.job_id >= $1 AND r.lane = %d AND r.ready_at > 0 AND NOT EXISTS (SELECT 1 FROM job_holds h WHERE h.job_id = r.job_id)", lifecycle.HeldLane),
 		differ(found("v.job_id", wholeJob, "'is paused, against its hold'", "v.paused", "CASE WHEN h.job_id IS NULL THEN 0 ELSE 1 END")+fmt.Sprintf(" FROM job_live v LEFT JOIN job_holds h ON h.job_id = v.job_id AND h.kind = %d WHERE v.job_id >= $1", HoldPause)),
 		differ(found("v.job_id", wholeJob, "'is being cancelled, against the cause of its hold'", "v.cancelling", "coalesce(h.cause, 0)")+fmt.Sprintf(" FROM job_live v LEFT JOIN job_holds h ON h.job_id = v.job_id AND h.kind = %d WHERE v.job_id >= $1", HoldCancel))),
 
@@ -242,7 +243,8 @@ var invariants = []Invariant{
 			" FROM dead_letters d JOIN tasks t ON t.id = d.task_id LEFT JOIN live l ON l.task_id = d.task_id LEFT JOIN task_final f ON f.task_id = d.task_id AND f.generation = d.generation + 1 WHERE "+of("d")+" AND t.idx >= 0")),
 
 	invariant("I54", "whole", "A job leaves wholly or not at all: what is not being purged has its job.", []string{liveCTE},
-		append(orphans("tasks", "task_final", "attempts", "events", "job_live", "job_final", "job_holds", "dead_letters"),
+		append(append(orphans("tasks", "task_final", "attempts", "events", "job_live", "job_final", "job_holds", "dead_letters"),
+			found("m.job_id", wholeJob, "'has ended, and its maps are counted still'", "count(*)", "0")+" FROM map_live m LEFT JOIN job_live v ON v.job_id = m.job_id WHERE m.job_id >= $1 AND v.job_id IS NULL GROUP BY m.job_id"),
 			found("l.job_id", wholeJob, "'is not there, and has live tasks'", "count(*)", "0")+" FROM live l LEFT JOIN jobs j ON j.id = l.job_id WHERE j.id IS NULL GROUP BY l.job_id")...),
 }
 
@@ -268,9 +270,10 @@ var (
 			// A later generation began with a replay, of this task or of one that brought it back.
 			"UNION ALL SELECT f.job_id, f.task_id, f.generation, f.finished_at, f.waits, e.at FROM task_final f JOIN events e ON e.job_id = f.job_id AND e.type IN ('task.replayed', 'job.reopened') WHERE "+of("f")+" AND f.generation > 1 ORDER BY 1, 2, 3, 6")
 	auditPlaces = driver.New("audit of graphs", "",
-		"WITH "+liveCTE+" SELECT t.job_id, t.id, t.pipeline, t.node, t.idx, coalesce(l.place, 0), coalesce(l.unmet, 0), coalesce(l.generation, 0), coalesce(f.status, 0), coalesce(f.how, 0), coalesce(l.parents_failed, 0), coalesce(l.parents_skipped, 0), coalesce(l.parents_succeeded, 0) "+
+		"WITH "+liveCTE+" SELECT t.job_id, t.id, t.pipeline, t.node, t.idx, coalesce(l.place, 0), coalesce(l.unmet, 0), coalesce(l.generation, 0), coalesce(f.status, 0), coalesce(f.how, 0), coalesce(l.parents_failed, 0), coalesce(l.parents_skipped, 0), coalesce(l.parents_succeeded, 0), coalesce(l.in_line, 0), v.phase "+
 			"FROM job_live v JOIN tasks t ON t.job_id = v.job_id LEFT JOIN live l ON l.task_id = t.id LEFT JOIN task_final f ON f.task_id = t.id AND "+notLast+
 			" WHERE v.job_id >= $1 AND v.cancelling = 0 AND t.pipeline <> 0 ORDER BY t.job_id, t.node, t.idx")
+	auditMaps      = driver.New("audit of maps", "", "SELECT "+qualify("m", mapCols)+" FROM map_live m WHERE m.job_id >= $1 ORDER BY m.job_id, m.node")
 	auditPipelines = driver.New("audit of pipelines", "", "SELECT DISTINCT j.pipeline FROM job_live v JOIN jobs j ON j.id = v.job_id WHERE v.job_id >= $1 AND j.pipeline <> 0 ORDER BY j.pipeline")
 	auditTries     = driver.New("audit of attempts", "",
 		"SELECT a.job_id, a.task_id, t.pipeline, t.node, t.policy, max(a.n) FROM attempts a JOIN tasks t ON t.id = a.task_id WHERE "+of("a")+" GROUP BY a.job_id, a.task_id, t.pipeline, t.node, t.policy HAVING max(a.n) > 1")
@@ -312,6 +315,8 @@ type Placed struct {
 	How         lifecycle.How
 	// How the parents of a PENDING one count.
 	Succeeded, Failed, Skipped int32
+	InLine                     bool  // it waits for a place among its map's max_parallel
+	Phase                      int16 // of its job
 }
 
 // AuditPlaces hands on the tasks of live pipeline jobs that are not being
@@ -320,14 +325,27 @@ func AuditPlaces(from drover.JobID, see func(Placed)) Stmt {
 	return Stmt{Text: auditPlaces, Args: []any{[16]byte(from)}, Scan: func(r driver.Row) error {
 		var p Placed
 		var place, status int16
-		if err := r.Scan((*[16]byte)(&p.Job), (*[16]byte)(&p.Task), &p.Pipeline, &p.Node, &p.Index, &place, &p.Unmet, &p.Generation, &status, (*int16)(&p.How), &p.Failed, &p.Skipped, &p.Succeeded); err != nil {
+		var inLine int32
+		if err := r.Scan((*[16]byte)(&p.Job), (*[16]byte)(&p.Task), &p.Pipeline, &p.Node, &p.Index, &place, &p.Unmet, &p.Generation, &status, (*int16)(&p.How), &p.Failed, &p.Skipped, &p.Succeeded, &inLine, &p.Phase); err != nil {
 			return err
 		}
+		p.InLine = inLine == 1
 		if p.Status, p.Live = drover.Status(status), place != 0; p.Live {
 			p.Status = drover.Status(place)
 		}
 		see(p)
 		return nil
+	}}
+}
+
+// AuditMaps hands on what is counted of the maps of live jobs.
+func AuditMaps(from drover.JobID, see func(MapRow)) Stmt {
+	return Stmt{Text: auditMaps, Args: []any{[16]byte(from)}, Scan: func(r driver.Row) error {
+		m, err := scanMap(r)
+		if err == nil {
+			see(m)
+		}
+		return err
 	}}
 }
 

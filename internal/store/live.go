@@ -274,7 +274,7 @@ var (
 	takeJobPending = driver.New("take a job's pending", "", take("task_pending", "job_id, node, idx", "job_id = $1", "node, idx", "$2", "FOR UPDATE", pendingCols))
 	takeJobReady   = driver.New("take a job's ready", "", take("task_ready", "queue, class, lane, due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", readyCols))
 	takeJobFree    = driver.New("take a job's ready that are not held", "", take("task_ready", "queue, class, lane, due_at, task_id", "job_id = $1 AND lane <> 0", "task_id", "$2", "FOR UPDATE", readyCols))
-	takeJobHeld    = driver.New("take a job's held", "", take("task_ready", "queue, class, lane, due_at, task_id", "job_id = $1 AND lane = 0", "task_id", "$2", "FOR UPDATE", readyCols))
+	takeJobHeld    = driver.New("take a job's held", "", take("task_ready", "queue, class, lane, due_at, task_id", "job_id = $1 AND lane = 0 AND ready_at > 0", "task_id", "$2", "FOR UPDATE", readyCols)) // not those in line
 	takeJobQueued  = driver.New("take a job's queued", "", take("task_queued", "queue, class, lane, due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", queuedCols))
 	takeJobDelayed = driver.New("take a job's delayed", "", take("task_delayed", "due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", delayedCols))
 	takeJobRunning = driver.New("take a job's running", "", take("task_running", "task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", runningCols))

@@ -11,11 +11,15 @@ import (
 
 var (
 	summaries = driver.New("look at jobs in turn", "", "SELECT j.id, j.pipeline, (SELECT count(*) FROM task_pending q WHERE q.job_id = j.id), (SELECT count(*) FROM task_ready q WHERE q.job_id = j.id), "+
-		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.lane = 0), (SELECT count(*) FROM task_queued q WHERE q.job_id = j.id), (SELECT count(*) FROM task_running q WHERE q.job_id = j.id), "+
+		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.lane = 0 AND q.ready_at > 0), (SELECT count(*) FROM task_queued q WHERE q.job_id = j.id), (SELECT count(*) FROM task_running q WHERE q.job_id = j.id), "+
 		"(SELECT count(*) FROM task_delayed q WHERE q.job_id = j.id), (SELECT count(*) FROM task_queued q WHERE q.job_id = j.id AND NOT EXISTS (SELECT 1 FROM lanes n WHERE n.id = q.lane AND n.queue = q.queue)) + "+
 		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.lane <> 0 AND NOT EXISTS (SELECT 1 FROM lanes n WHERE n.id = q.lane AND n.queue = q.queue)), "+
 		"coalesce(l.total, -1), coalesce(l.open, 0), coalesce(l.succeeded, 0), coalesce(l.failed, 0), coalesce(l.cancelled, 0), coalesce(l.skipped, 0), coalesce(l.paused, 0), coalesce(l.cancelling, 0), "+
-		"coalesce((SELECT max(f.run) FROM job_final f WHERE f.job_id = j.id), 0), coalesce((SELECT max(e.seq) FROM events e WHERE e.job_id = j.id), 0) - coalesce((SELECT max(f.events) FROM job_final f WHERE f.job_id = j.id), 0), coalesce((SELECT sum(CASE h.kind WHEN 1 THEN 1 WHEN 2 THEN 4 ELSE 2 END) FROM job_holds h WHERE h.job_id = j.id), 0) "+
+		"coalesce((SELECT max(f.run) FROM job_final f WHERE f.job_id = j.id), 0), coalesce((SELECT max(e.seq) FROM events e WHERE e.job_id = j.id), 0) - coalesce((SELECT max(f.events) FROM job_final f WHERE f.job_id = j.id), 0), coalesce((SELECT sum(CASE h.kind WHEN 1 THEN 1 WHEN 2 THEN 4 ELSE 2 END) FROM job_holds h WHERE h.job_id = j.id), 0), "+
+		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.lane = 0 AND q.ready_at = 0), coalesce((SELECT sum(m.waiting) FROM map_live m WHERE m.job_id = j.id), 0), "+
+		"CASE WHEN EXISTS (SELECT 1 FROM map_live m WHERE m.job_id = j.id AND m.waiting > 0 AND (m.running < m.most OR m.running > (SELECT count(*) FROM task_queued q WHERE q.job_id = j.id AND q.node = m.node) + "+
+		"(SELECT count(*) FROM task_running q WHERE q.job_id = j.id AND q.node = m.node) + (SELECT count(*) FROM task_delayed q WHERE q.job_id = j.id AND q.node = m.node) + "+
+		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.node = m.node AND NOT (q.lane = 0 AND q.ready_at = 0)))) THEN 1 ELSE 0 END "+
 		"FROM (SELECT id, pipeline FROM jobs WHERE id > $1 ORDER BY id LIMIT $2) j LEFT JOIN job_live l ON l.job_id = j.id ORDER BY j.id")
 
 	recordTasks  = driver.New("records of a job: tasks", "", "SELECT t.id, t.node, t.idx, t.queue, t.lane, t.class, t.created_at FROM tasks t WHERE t.job_id = $1 ORDER BY t.node, t.idx")
@@ -47,10 +51,11 @@ func Summaries(after drover.JobID, n int, rows *[]JobSummary) Stmt {
 		var pipeline, total int32
 		var c reconcile.Counts
 		var paused, cancelling int16
-		var holds int64
+		var holds, room int64
 		err = r.Scan((*[16]byte)(&s.Job), &pipeline, &s.Pending, &s.Ready, &s.Held, &s.Queued, &s.Running, &s.Delayed, &s.Strayed,
-			&total, &c.Open, &c.Succeeded, &c.Failed, &c.Cancelled, &c.Skipped, &paused, &cancelling, &s.Run, &s.Since, &holds)
+			&total, &c.Open, &c.Succeeded, &c.Failed, &c.Cancelled, &c.Skipped, &paused, &cancelling, &s.Run, &s.Since, &holds, &s.InLine, &s.Counted, &room)
 		s.Pipeline, s.Paused, s.Cancelling = pipeline != 0, paused != 0, cancelling != 0
+		s.Room = room == 1
 		if c.Total = total; total >= 0 {
 			s.Live = &c
 		}
@@ -69,6 +74,7 @@ type Records struct {
 	Live    *JobLive
 	Last    JobFinal
 	Holds   []Hold
+	Maps    []MapRow
 	Rows    []lifecycle.Task // all but the delayed
 	Delayed []lifecycle.Task
 }
@@ -135,7 +141,7 @@ func JobRecords(ctx context.Context, tx Tx, job drover.JobID, take bool) (*Recor
 			return e, err
 		})},
 		Stmt{Text: newestEvent, Args: a, Scan: func(r driver.Row) error { return r.Scan(&c.Newest) }},
-		ReadHolds(job, &c.Holds))
+		ReadHolds(job, &c.Holds), jobMapsOf(job, &c.Maps))
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ var (
 	jobLiveKeys = func() *driver.Text {
 		var parts []string
 		for _, table := range liveTables {
-			status := map[string]string{"task_pending": "1", "task_ready": "2", "task_queued": "4", "task_running": "5", "task_delayed": "q.status"}[table]
+			status := map[string]string{"task_pending": "1, 0, 0, 0", "task_ready": "2, q.lane, q.ready_at, 0", "task_queued": "4, 0, 0, 0", "task_running": "5, 0, 0, 0", "task_delayed": "q.status, 0, 0, q.due_at"}[table]
 			parts = append(parts, "SELECT q.task_id, q.job_id, q.node, q.idx, q.generation, "+status+" FROM {rows} JOIN "+table+" q ON q.job_id = {id}")
 		}
 		return driver.New("read jobs' live tasks", "id uuid", strings.Join(parts, " UNION ALL "))
@@ -51,12 +51,13 @@ func finishedTasks(jobs []drover.JobID, put func(lifecycle.Task)) Stmt {
 	}}
 }
 
-// liveTasks reads the keys, generations and statuses of jobs' live tasks.
+// liveTasks reads the keys, generations and statuses of jobs' live tasks, and what
+// tells those that have started.
 func liveTasks(jobs []drover.JobID, put func(lifecycle.Task)) Stmt {
 	return Stmt{Text: jobLiveKeys, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
 		var t lifecycle.Task
 		var status int16
-		err := r.Scan((*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Generation, &status)
+		err := r.Scan((*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Generation, &status, &t.Lane, (*int64)(&t.ReadyAt), (*int64)(&t.DueAt))
 		t.Status = drover.Status(status)
 		put(t)
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -37,6 +38,66 @@ type Node struct {
 	Degrades bool
 	// Undone says that it has a compensation.
 	Undone bool
+	// Share is the min_success of a map: none, a number, or a part such as "50%".
+	Share string
+	// Parallel is its max_parallel; 0 is none.
+	Parallel int
+}
+
+// whole is how a map with a share counts outside its family.
+func (g *Graph) whole(i int, r Result) Count {
+	ok, there := 0, 0
+	for k, e := range r.Elements {
+		switch g.Counted(i, k, e) {
+		case OK:
+			ok++
+			there++
+		case Bad:
+			there++
+		}
+	}
+	need := there
+	if part, is := strings.CutSuffix(g.Nodes[i].Share, "%"); is {
+		for p := atoi(part); need > 0 && 100*(need-1) >= p*there; {
+			need--
+		}
+	} else {
+		need = min(need, atoi(part))
+	}
+	switch {
+	case there == 0:
+		return Not
+	case ok >= need:
+		return OK
+	}
+	return Bad
+}
+
+func atoi(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// forgiven reports whether enough elements of a map succeeded, and of those that go
+// over it and ask for some.
+func (g *Graph) forgiven(i int, results []Result) bool {
+	if g.Nodes[i].Share == "" || g.whole(i, results[i]) != OK {
+		return false
+	}
+	below := map[int]bool{i: true}
+	for d := i + 1; d < len(g.Nodes); d++ {
+		if !slices.ContainsFunc(g.parents(d), func(p int) bool { return below[p] }) {
+			continue
+		}
+		below[d] = true
+		if g.Root(d) == g.Root(i) && g.Nodes[d].Share != "" && results[d].One == "" && g.whole(d, results[d]) == Bad {
+			return false
+		}
+	}
+	return true
 }
 
 // Counted is how a row of task i that ended so counts below, once what stands in for
@@ -198,6 +259,8 @@ func (g *Graph) Results() []Result {
 					list = append(list, g.Counted(p, index, r.One))
 				case element >= 0 && g.Root(i) >= 0 && g.Root(p) == g.Root(i):
 					list = append(list, g.Counted(p, element, r.Elements[element]))
+				case g.Nodes[p].Share != "":
+					list = append(list, g.whole(p, r))
 				default:
 					for k, e := range r.Elements {
 						list = append(list, g.Counted(p, k, e))
@@ -274,6 +337,12 @@ func (g *Graph) YAML() string {
 		case n.Size >= 0:
 			fmt.Fprintf(&b, ", for_each: [%s]", strings.TrimSuffix(strings.Repeat("0, ", n.Size), ", "))
 		}
+		if n.Share != "" {
+			fmt.Fprintf(&b, ", min_success: %s", n.Share)
+		}
+		if n.Parallel > 0 {
+			fmt.Fprintf(&b, ", max_parallel: %d", n.Parallel)
+		}
 		if n.Backups > 0 {
 			fmt.Fprintf(&b, ", fallback: %s-f1", n.Name)
 		} else if n.Degrades {
@@ -316,10 +385,11 @@ const Undoes = 100_000
 
 // Broken tells if the job fails: a failure of it counts, and nothing makes it good.
 func (g *Graph) Broken() bool {
+	results := g.Results()
 	bad := func(i, index int, e End) bool {
-		return (e == "fail" || e == "broke") && g.Counted(i, index, e) == Bad
+		return (e == "fail" || e == "broke") && g.Counted(i, index, e) == Bad && (index < 0 || !g.forgiven(i, results))
 	}
-	for i, r := range g.Results() {
+	for i, r := range results {
 		index := 0
 		if g.Root(i) >= 0 {
 			index = -1
@@ -408,6 +478,28 @@ func (g *Graph) ToUndo() (rows []Row) {
 	return rows
 }
 
+// bound draws the bounds of a map. One that goes over another which has a share needs one
+// too, unless its rule lets elements run whatever becomes of those above.
+func (g *Graph) bound(i int, r *rand.Rand) {
+	n := &g.Nodes[i]
+	if g.Root(i) < 0 {
+		return
+	}
+	if r.IntN(3) == 0 {
+		n.Parallel = 1 + r.IntN(3)
+	}
+	must := false
+	for _, p := range g.parents(i) {
+		must = must || g.Root(p) == g.Root(i) && g.Nodes[p].Share != "" && slices.Contains([]string{"all_success", "none_failed", "none_failed_min_one_success", "one_success", "quorum"}, n.Rule)
+	}
+	if must || r.IntN(3) == 0 {
+		n.Share = []string{"1", "2", "3", "30%", "50%", "100%"}[r.IntN(6)]
+		if n.Backups == 0 {
+			n.Degrades = false
+		}
+	}
+}
+
 // Rules are the names of all rules.
 var Rules = []string{"all_success", "all_done", "all_failed", "one_success", "one_failed", "one_done", "none_failed", "none_failed_min_one_success", "none_skipped", "all_skipped", "always", "quorum"}
 
@@ -462,6 +554,7 @@ func Draw(r *rand.Rand) *Graph {
 			n.Backups, n.Degrades = 1, true
 		}
 		g.Nodes = append(g.Nodes, n)
+		g.bound(i, r)
 	}
 	if r.IntN(2) == 0 {
 		for i := range g.Nodes {

@@ -11,3 +11,17 @@ CREATE TABLE kind_stats (
   PRIMARY KEY (queue, tenant, kind)
 ) {session};
 CREATE INDEX kind_stats_at ON kind_stats (at); -- what others have added
+
+-- A map with max_parallel or min_success from its expansion to the end of its job: how
+-- many of its elements have ended, run, and wait for a place. It goes with the row in
+-- job_live: whoever reads or writes it has locked that.
+CREATE TABLE map_live (
+  job_id {uuid} NOT NULL,
+  node INT NOT NULL,
+  size INT NOT NULL,
+  most INT NOT NULL, -- max_parallel; 0 is no bound
+  ended INT NOT NULL, succeeded INT NOT NULL, skipped INT NOT NULL, -- elements, as they count below
+  failures INT NOT NULL, -- that nothing but min_success can make good
+  running INT NOT NULL, waiting INT NOT NULL,
+  PRIMARY KEY (job_id, node)
+) {hot};
