@@ -43,6 +43,7 @@ type outlookNode struct {
 	Start         drover.Duration `json:"start"`
 	Slack         drover.Duration `json:"slack"`
 	Critical      bool            `json:"critical"`
+	Standby       bool            `json:"standby,omitempty"` // it runs only when it is called
 	Blast         int             `json:"blast_radius"`
 	BlastTasks    int             `json:"blast_radius_tasks"`
 }
@@ -54,10 +55,18 @@ var outlookColumns = columns[outlookNode]{
 		{head: "TASK", text: func(_ *printer, n outlookNode) string { return n.Name }},
 		{head: "ELEMENTS", text: func(_ *printer, n outlookNode) string { return guess(strconv.Itoa(n.Elements), n.ElementsBasis) }},
 		{head: "RUN", text: func(_ *printer, n outlookNode) string { return guess(span(n.Run.Std()), n.RunBasis) }},
-		{head: "START", text: func(_ *printer, n outlookNode) string { return span(n.Start.Std()) }},
+		{head: "START", text: func(_ *printer, n outlookNode) string {
+			if n.Standby {
+				return "standby"
+			}
+			return span(n.Start.Std())
+		}},
 		{head: "SLACK", text: func(_ *printer, n outlookNode) string {
-			if n.Critical {
+			switch {
+			case n.Critical:
 				return "none"
+			case n.Standby:
+				return "-"
 			}
 			return span(n.Slack.Std())
 		}},
@@ -186,7 +195,7 @@ func outlookOf(d definition, f dag.Forecast, jobs int) outlook {
 		for _, n := range level {
 			x := f.Nodes[n]
 			o.Nodes = append(o.Nodes, outlookNode{d.plan.Nodes[n].Name, x.Level, x.Elements, x.ElementsBasis, drover.Duration(x.Run), x.RunBasis,
-				drover.Duration(x.Start), drover.Duration(x.Slack), x.Critical, x.Blast, x.BlastTasks})
+				drover.Duration(x.Start), drover.Duration(x.Slack), x.Critical, x.Standby, x.Blast, x.BlastTasks})
 		}
 	}
 	return o

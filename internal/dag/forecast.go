@@ -62,6 +62,9 @@ type NodeForecast struct {
 	// may without making the job longer.
 	Start, Slack time.Duration
 	Critical     bool
+	// Standby says that the node runs only when it is called: it counts neither in the
+	// time nor in the work.
+	Standby bool
 	// Blast is how many other nodes cannot start when this one fails for good, and
 	// BlastTasks how many tasks those are.
 	Blast, BlastTasks int
@@ -82,6 +85,9 @@ func (p *Plan) Forecast(m Measures, a Assumed) Forecast {
 	for _, n := range p.order {
 		x := &f.Nodes[n]
 		p.expect(n, &f, m, a)
+		if x.Standby = p.Nodes[n].Dormant; x.Standby {
+			continue
+		}
 		f.Work += x.Run * time.Duration(x.Elements)
 		f.Tasks += x.Elements
 		before[n] = -1
@@ -111,7 +117,9 @@ func (p *Plan) Forecast(m Measures, a Assumed) Forecast {
 	for l, level := range f.Levels {
 		width := 0
 		for _, n := range level {
-			width += f.Nodes[n].Elements
+			if x := &f.Nodes[n]; !x.Standby {
+				width += atOnce(&p.Nodes[n], x.Elements)
+			}
 		}
 		if width > f.Width {
 			f.Width, f.WidestLevel = width, l
@@ -151,6 +159,17 @@ func (p *Plan) expect(n int32, f *Forecast, m Measures, a Assumed) {
 	if x.Elements == 0 {
 		x.Time = 0
 	}
+	if k := atOnce(node, x.Elements); k < x.Elements { // in turns
+		x.Time = x.Run * time.Duration((x.Elements+k-1)/k)
+	}
+}
+
+// atOnce is how many elements of a node may run at one time.
+func atOnce(n *Node, elements int) int {
+	if n.MaxParallel > 0 {
+		return min(elements, int(n.MaxParallel))
+	}
+	return elements
 }
 
 // slack works out how much later each node may start.
@@ -168,7 +187,9 @@ func (p *Plan) slack(f *Forecast) {
 	}
 }
 
-// blast counts what waits for each node, directly or not. It goes over the nodes
+// blast counts what a failure of each node keeps from starting, directly or not: a task
+// whose rule lets it run after a failure is kept from nothing, and where the job goes on
+// degraded none is. It goes over the nodes
 // in blocks of 64, one bit for each, so that 5,000 nodes take no quarter of a
 // second.
 func (p *Plan) blast(f *Forecast) {
@@ -176,9 +197,12 @@ func (p *Plan) blast(f *Forecast) {
 	for from := 0; from < len(p.Nodes); from += 64 {
 		clear(reached)
 		for _, n := range p.order {
+			if r := p.Nodes[n].When; r.takesFailure() || r.kind == always {
+				continue
+			}
 			for _, q := range p.Nodes[n].Parents {
 				reached[n] |= reached[q]
-				if k := int(q) - from; 0 <= k && k < 64 {
+				if k := int(q) - from; 0 <= k && k < 64 && !p.Nodes[q].Degrades {
 					reached[n] |= 1 << k
 				}
 			}

@@ -24,17 +24,17 @@ type Finding struct {
 
 // The rules of Lint.
 const (
-	RuleGranularity = "granularity"   // tasks too small, or too many
-	RuleUnreachable = "unreachable"   // a task that can never run
-	RuleSleeping    = "sleeping-task" // a task that waits and holds a worker meanwhile
-	RuleSideEffect  = "side-effect"   // a repeat does it twice
-	RuleNoUse       = "useless-bound" // a bound that never takes effect
+	RuleGranularity = "granularity"       // tasks too small, or too many
+	RuleUnreachable = "unreachable"       // a task that can never run
+	RuleSleeping    = "sleeping-task"     // a task that waits and holds a worker meanwhile
+	RuleSideEffect  = "side-effect"       // a repeat does it twice
+	RuleNoUse       = "useless-bound"     // a bound that never takes effect
+	RuleUnhandled   = "unhandled-outcome" // an outcome above a task that keeps it from running
 )
 
 const (
 	overheads   = 5    // a task should run for so many times of what it costs to hand it out
 	manyListed  = 1000 // elements of a list written into a definition
-	nearCap     = 5000 // elements of a map, half of what it may have
 	longSleep   = 5 * time.Minute
 	leastHanded = 2 * time.Millisecond // what handing a task out costs at least
 )
@@ -48,6 +48,8 @@ func (p *Pipeline) Lint(plan *Plan, m Measures) []Finding {
 		l.command(i)
 		l.effects(i)
 		l.bounds(i)
+		l.elements(i)
+		l.branches(i)
 	}
 	slices.SortStableFunc(l.out, func(a, b Finding) int {
 		if a.Line != b.Line {
@@ -88,9 +90,12 @@ func (l *linter) granularity(i int, m Measure) {
 	case n.listed > manyListed:
 		l.say(i, RuleGranularity, "for_each", "read the list from the input or from a task's output, and give each task several elements",
 			"the list has %d elements written into the definition, each a task of its own", n.listed)
-	case m.Elements > nearCap:
-		l.say(i, RuleGranularity, "for_each", "give each task several elements",
-			"the map has had %d elements; at most 10,000 are allowed", m.Elements)
+	case m.Elements > n.MaxElements/2:
+		remedy := "give each task several elements"
+		if n.MaxElements < ElementCap {
+			remedy += ", or raise max_elements"
+		}
+		l.say(i, RuleGranularity, "for_each", remedy, "the map has had %d elements; at most %d are allowed", m.Elements, n.MaxElements)
 	}
 }
 
@@ -99,6 +104,49 @@ func (l *linter) unreachable(i int) {
 	if n.root >= 0 && l.plan.Nodes[n.root].listed == 0 {
 		l.say(i, RuleUnreachable, "for_each", "remove the task, or read the list from the input",
 			"the list of %q is empty, so this never runs", l.plan.Nodes[n.root].Name)
+	}
+	if n.When.kind != allSkipped {
+		return
+	}
+	for _, q := range n.Parents {
+		if !l.plan.skippable[q] {
+			l.say(i, RuleUnreachable, "when", "give that task a condition (if), or this one another rule",
+				"the task runs once all above it were skipped, and %q never is", l.plan.Nodes[q].Name)
+			return
+		}
+	}
+}
+
+// branches looks for joins of several tasks that are skipped with the first of them.
+func (l *linter) branches(i int) {
+	n := &l.plan.Nodes[i]
+	if n.When.kind != allSuccess || len(n.Parents) < 2 {
+		return
+	}
+	var conditional []string
+	for _, q := range n.Parents {
+		if l.p.tasks[q].cond.v != nil && !l.plan.Nodes[q].Mapped {
+			conditional = append(conditional, l.plan.Nodes[q].Name)
+		}
+	}
+	if len(conditional) > 1 {
+		l.say(i, RuleUnhandled, "when", "write when: none_failed, or none_failed_min_one_success, if one of them is enough",
+			"the task runs only if no condition (if) above it is false: it is skipped with any of %s", strings.Join(conditional, ", "))
+	}
+}
+
+// elements looks for bounds of maps that take no effect.
+func (l *linter) elements(i int) {
+	n := &l.plan.Nodes[i]
+	if n.root < 0 || l.plan.Nodes[n.root].listed < 0 {
+		return
+	}
+	size := l.plan.Nodes[n.root].listed
+	if n.MaxParallel > 0 && int(n.MaxParallel) >= size {
+		l.say(i, RuleNoUse, "max_parallel", "make it smaller, or leave it out", "max_parallel %d is never reached: the map has %d elements", n.MaxParallel, size)
+	}
+	if s := n.MinSuccess; !s.IsZero() && int(s.of(int32(size))) >= size {
+		l.say(i, RuleNoUse, "min_success", "ask for fewer, or leave it out", "min_success %s of %d elements is all of them", s, size)
 	}
 }
 
