@@ -127,6 +127,7 @@ type grow struct {
 	place                              place
 	generation, attempt, losses, lease int32
 	lane, unmet                        int32
+	line                               bool // READY, and waiting for a place among its map's max_parallel
 	due, session, acquire, claimed     int64
 	status                             drover.Status
 }
@@ -311,6 +312,8 @@ func (g *ghost) apply(m *commit, ch change) {
 			switch r.place {
 			case pending:
 				r.unmet = x.i32("unmet")
+			case ready:
+				r.line = r.lane == 0 && x.num("ready_at") == 0
 			case running:
 				r.session, r.acquire, r.claimed = x.num("session_id"), x.num("acquire_no"), x.num("claimed_at")
 			case delayed:
@@ -822,6 +825,10 @@ func (g *ghost) moved(m *commit, mv move) {
 		if (to.place == ready) != (j.paused || j.cause != 0) { // a cancel may not have swept it yet
 			bad("I18", "its job's pause is %v, cause %d", j.paused, j.cause)
 		}
+	case from.line && to.place == delayed:
+		if t.due <= m.from || to.due != t.due {
+			bad("I37", "it is to start at %d, and waits until %d", t.due, to.due)
+		}
 	case from.place == ready && to.place == queued:
 		if j.paused {
 			bad("I18", "its job is paused")
@@ -874,6 +881,9 @@ func (g *ghost) started(m *commit, mv move, bad func(string, string, ...any)) {
 		if open > 0 {
 			bad("I14", "%d parents have not succeeded", open)
 		}
+		if to.line {
+			break // that there is no room is seen with the whole job
+		}
 		if t.due > m.to {
 			bad("I37", "it starts %v early", us(t.due-m.to))
 		}
@@ -890,7 +900,7 @@ func (g *ghost) started(m *commit, mv move, bad func(string, string, ...any)) {
 	default:
 		bad("I09", "there is no such move")
 	}
-	if closes, _ := g.terms(t); closes > 0 && to.place != pending {
+	if closes, _ := g.terms(t); closes > 0 && to.place != pending && !to.line {
 		w, first, last := t.watch, max(m.from, t.due)+closes.Microseconds(), max(m.to, t.due)+closes.Microseconds()
 		if w.generation != to.generation || w.closes < first || w.closes > last {
 			bad("I37", "it must be done by %d of generation %d; from %d to %d are right", w.closes, w.generation, first, last)
@@ -1349,11 +1359,38 @@ func (j *gjob) input() string {
 	return j.body[i : k+1]
 }
 
+// places checks that of a map with max_parallel no more elements have started than that,
+// and that none waits while there is room.
+func (g *ghost) places(c *call, j *gjob) {
+	if j.shape == nil || j.cause != 0 {
+		return
+	}
+	started, inLine := make([]int, len(j.shape.nodes)), make([]int, len(j.shape.nodes))
+	for _, t := range j.tasks {
+		switch p := t.row.place; {
+		case t.gone || t.idx < 0:
+		case t.row.line && p == ready:
+			inLine[t.node]++
+		case p == ready || p == queued || p == running || p == delayed:
+			started[t.node]++
+		}
+	}
+	for i, n := range j.shape.nodes {
+		if n.parallel == 0 && inLine[i] > 0 || n.parallel > 0 && (started[i] > n.parallel || inLine[i] > 0 && started[i] < n.parallel) {
+			g.fail(c, "I14", "%s: of %s %d elements have started and %d wait in line, max_parallel is %d", j, n.name, started[i], inLine[i], n.parallel)
+		}
+		if inLine[i] > 0 {
+			g.w.stats.InLine++
+		}
+	}
+}
+
 // checkJob checks a job whose rows a transaction touched.
 func (g *ghost) checkJob(m *commit, j *gjob) {
 	c := m.c
 	g.w.stats.Checks++
 	status := drover.Succeeded
+	g.places(c, j)
 	for _, t := range j.tasks {
 		switch {
 		case t.gone:

@@ -19,6 +19,8 @@ type node struct {
 	list string
 	// along is the map this one goes over element by element.
 	along string
+	// parallel is how many elements may have started and not ended; 0 is any number.
+	parallel int
 	// with names a task whose output the input takes a field from.
 	with string
 	max  int // attempts; 0 is the default, 4
@@ -50,6 +52,7 @@ var shapes = []*shape{
 	{name: "given", nodes: []node{{name: "m", list: "input"}, {name: "n", along: "m"}, {name: "b"}, {name: "z", needs: []string{"n", "b"}}}},
 	{name: "nest", nodes: []node{{name: "list"}, {name: "m", list: "list"}, {name: "list2", needs: []string{"m"}}, {name: "n", list: "list2", needs: []string{"list"}}, {name: "z", needs: []string{"n"}}}},
 	{name: "data", nodes: []node{{name: "a"}, {name: "b", with: "a"}, {name: "c", needs: []string{"a"}}, {name: "d", with: "b", needs: []string{"c"}}}},
+	{name: "few", nodes: []node{{name: "list"}, {name: "each", list: "list", parallel: 2}, {name: "then", along: "each", parallel: 1}, {name: "sum", needs: []string{"then"}}}},
 	{name: "timed", nodes: []node{{name: "a", beats: 1200 * time.Millisecond, max: 3}, {name: "b", needs: []string{"a"}, closes: 7 * time.Second}, {name: "c", needs: []string{"b"}, closes: 5 * time.Second, beats: time.Second}}},
 	{name: "saga", nodes: []node{{name: "list"}, {name: "m", list: "list", max: 2}, {name: "b", needs: []string{"m"}}, {name: "c", needs: []string{"b"}, max: 1},
 		{name: "undo-m", undoes: "m", max: 2}, {name: "undo-b", undoes: "b"}, {name: "undo-list", undoes: "list"}}},
@@ -97,6 +100,9 @@ func (s *shape) yaml() []byte {
 			fmt.Fprintf(&b, "    for_each: \"${{ tasks.%s.output.list }}\"\n", n.list)
 		case n.along != "":
 			fmt.Fprintf(&b, "    for_each: %s\n", n.along)
+		}
+		if n.parallel > 0 {
+			fmt.Fprintf(&b, "    max_parallel: %d\n", n.parallel)
 		}
 		if n.with != "" {
 			fmt.Fprintf(&b, "    with: {v: \"${{ tasks.%s.output.v }}\"}\n", n.with)

@@ -52,6 +52,7 @@ type Stats struct {
 	Skipped        int            `json:"skipped"`
 	Expansions     int            `json:"expansions"`
 	Joins          int            `json:"joins_released"`
+	InLine         int            `json:"commits_with_elements_in_line"`
 	Reopened       int            `json:"jobs_reopened"`
 	LostWakeUps    int            `json:"wake_ups_lost"`
 	Nested         int            `json:"operations_inside_others"`
@@ -66,7 +67,7 @@ func (s *Stats) counters() map[string]int {
 		"leases of lost answers taken back": s.TakenBack, "successes": s.Successes, "retries": s.Retries, "snoozes": s.Snoozes, "dead letters": s.DeadLetters,
 		"stale commits rejected": s.Stale, "late renewals refused": s.LateRenewals, "repeats answered alike": s.Repeats, "idempotent repeats": s.KeyRepeats,
 		"idempotency conflicts": s.KeyConflicts, "unknown outcomes": s.Unknown, "attempts cut off": s.Cut, "cancels": s.Cancels, "cancels between attempts": s.CancelsBetween, "missed heartbeats": s.Silent, "tasks out of time": s.Closed, "heartbeats": s.Beats, "checkpoints handed on": s.Checkpoints, "artifacts staged": s.Staged, "artifacts published": s.Published, "artifacts that did not count": s.Dropped, "jobs deleted": s.Purged, "tasks explained": s.Explained, "tasks undone": s.Undone, "forced ends": s.Forced, "pauses": s.Pauses, "resumes": s.Resumes,
-		"replays": s.Replays, "jobs expired": s.Expired, "skipped": s.Skipped, "expansions": s.Expansions, "joins released": s.Joins, "jobs reopened": s.Reopened,
+		"replays": s.Replays, "jobs expired": s.Expired, "skipped": s.Skipped, "expansions": s.Expansions, "joins released": s.Joins, "commits with elements in line": s.InLine, "jobs reopened": s.Reopened,
 		"wake-ups lost": s.LostWakeUps, "operations inside others": s.Nested}
 	for k := range kinds {
 		m["fault "+k.String()] = s.Faults[k.String()]
@@ -85,7 +86,7 @@ func (s *Stats) Add(o *Stats) {
 		{&s.Grants, &o.Grants}, {&s.Losses, &o.Losses}, {&s.Released, &o.Released}, {&s.TakenBack, &o.TakenBack}, {&s.Successes, &o.Successes}, {&s.Retries, &o.Retries},
 		{&s.Snoozes, &o.Snoozes}, {&s.DeadLetters, &o.DeadLetters}, {&s.Stale, &o.Stale}, {&s.LateRenewals, &o.LateRenewals}, {&s.Repeats, &o.Repeats}, {&s.KeyRepeats, &o.KeyRepeats},
 		{&s.KeyConflicts, &o.KeyConflicts}, {&s.Unknown, &o.Unknown}, {&s.Cut, &o.Cut}, {&s.Cancels, &o.Cancels}, {&s.CancelsBetween, &o.CancelsBetween}, {&s.Forced, &o.Forced}, {&s.Pauses, &o.Pauses}, {&s.Resumes, &o.Resumes},
-		{&s.Replays, &o.Replays}, {&s.Expired, &o.Expired}, {&s.Skipped, &o.Skipped}, {&s.Expansions, &o.Expansions}, {&s.Joins, &o.Joins}, {&s.Reopened, &o.Reopened},
+		{&s.Replays, &o.Replays}, {&s.Expired, &o.Expired}, {&s.Skipped, &o.Skipped}, {&s.Expansions, &o.Expansions}, {&s.Joins, &o.Joins}, {&s.InLine, &o.InLine}, {&s.Reopened, &o.Reopened},
 		{&s.Silent, &o.Silent}, {&s.Closed, &o.Closed}, {&s.Beats, &o.Beats}, {&s.Checkpoints, &o.Checkpoints}, {&s.Staged, &o.Staged}, {&s.Published, &o.Published}, {&s.Dropped, &o.Dropped}, {&s.Explained, &o.Explained}, {&s.Purged, &o.Purged}, {&s.Undone, &o.Undone},
 		{&s.LostWakeUps, &o.LostWakeUps}, {&s.Nested, &o.Nested}} {
 		*p.to += *p.from
