@@ -299,11 +299,10 @@ func TestDeadLetterIsReplayedWithAnotherInput(t *testing.T) {
 	f := newFolder(t)
 	f.dev()
 	var jobs []string
-	for range 2 {
-		jobs = append(jobs, submitExec(f, "exit 1", "--max-attempts", "1"))
-	}
-	for _, job := range jobs {
+	for range 2 { // one after the other: the list is by when they ended
+		job := submitExec(f, "exit 1", "--max-attempts", "1")
 		f.must(exitFailed, "job", "wait", job, "--timeout", "30s")
+		jobs = append(jobs, job)
 	}
 	dead := get[[]drover.Letter](f, "dlq", "list", "--status", "DEAD_LETTER")
 	if len(dead) != 2 || dead[0].JobID.String() != jobs[1] {
