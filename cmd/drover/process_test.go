@@ -550,7 +550,7 @@ func TestSecondSignalStopsDevAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	dev := f.dev("--drain-timeout", "1h")
-	job := submitExec(f, "sleep 3600")
+	job := submitExec(f, "exec sleep 3600")
 	eventually(t, "the task does not run", func() bool {
 		return len(get[[]drover.Task](f, "task", "list", job, "--status", "RUNNING")) == 1
 	})
