@@ -27,6 +27,10 @@ const (
 	CodeCycle               Code = "cycle-detected"          // 422: Fields holds the ring
 	CodeTooManyTasks        Code = "too-many-tasks"          // 422
 	CodeExpression          Code = "expression-failed"       // 422
+	CodeExceedsLimit        Code = "request-exceeds-limit"   // 422: more than the limit has, or than any worker could give
+	CodeQuota               Code = "quota-exceeded"          // 429: the tenant has too much waiting; RetryAfter says when to ask again
+	CodeBudget              Code = "budget-exceeded"         // 422: the job is larger than the tenant's budget allows
+	CodeRateLimited         Code = "rate-limited"            // 429: the queue takes no more now; RetryAfter says when to ask again
 	CodePreconditionFailed  Code = "precondition-failed"     // 412
 	CodePreconditionMissing Code = "precondition-required"   // 428
 	CodeCursorExpired       Code = "cursor-expired"          // 400
@@ -68,6 +72,11 @@ var (
 	ErrForbidden         = &Error{Code: CodeForbidden}
 	ErrTooLarge          = &Error{Code: CodePayloadTooLarge}
 	ErrOverloaded        = &Error{Code: CodeOverloaded}
+	ErrExceedsLimit      = &Error{Code: CodeExceedsLimit}
+	ErrQuota             = &Error{Code: CodeQuota}
+	ErrBudget            = &Error{Code: CodeBudget}
+	ErrRateLimited       = &Error{Code: CodeRateLimited}
+	ErrPrecondition      = &Error{Code: CodePreconditionFailed}
 )
 
 // Errorf makes an Error with a formatted detail.

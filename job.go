@@ -43,6 +43,16 @@ type NewJob struct {
 	// Circuit names what the task uses and others too, such as "payment-api": while
 	// that circuit is open none of its tasks starts.
 	Circuit string `json:"circuit,omitempty"`
+	// Limits are the named limits that the task takes, and how much of each; it starts
+	// when all of them have it.
+	Limits map[string]int64 `json:"limits,omitempty"`
+	// ConcurrencyKey groups tasks for the limits of scope key, such as "customer-7"; up
+	// to 255 bytes.
+	ConcurrencyKey string `json:"concurrency_key,omitempty"`
+	// Resources are what the task takes of its worker beside a slot, such as {"gpu": 1};
+	// WorkerLabels what labels the worker must have.
+	Resources    map[string]int64  `json:"resources,omitempty"`
+	WorkerLabels map[string]string `json:"worker_labels,omitempty"`
 }
 
 // Retry says how often and when a task is tried again.

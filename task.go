@@ -171,6 +171,9 @@ type NewSession struct {
 	Kinds  []string          `json:"kinds,omitempty"`
 	Slots  int               `json:"slots"`
 	Labels map[string]string `json:"labels,omitempty"`
+	// Resources are what it has for its tasks beside slots, such as {"gpu": 2, "mem_mb":
+	// 65536}: names of its own choice, whole units.
+	Resources map[string]int64 `json:"resources,omitempty"`
 	// Version is the worker program's version, for people.
 	Version string `json:"version,omitempty"`
 }
@@ -184,6 +187,7 @@ type Session struct {
 	Slots     int               `json:"slots"`
 	Running   int               `json:"running"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	Resources map[string]int64  `json:"resources,omitempty"`
 	Version   string            `json:"version,omitempty"`
 	Draining  bool              `json:"draining,omitempty"`
 	StartedAt time.Time         `json:"started_at"`
@@ -252,6 +256,11 @@ type Queue struct {
 	Slots     int      `json:"slots"`
 	// NoWorkerFor are the kinds of tasks that wait in it and that none of its workers runs.
 	NoWorkerFor []string `json:"no_worker_for,omitempty"`
+	// Paused says that nothing of it starts, Draining that it takes no new jobs; Reason
+	// is what was said of it.
+	Paused   bool   `json:"paused,omitempty"`
+	Draining bool   `json:"draining,omitempty"`
+	Reason   string `json:"reason,omitempty"`
 	// Approximate says that a count stopped at its cap of 100,000.
 	Approximate bool `json:"approximate,omitempty"`
 }

@@ -196,3 +196,89 @@ func Items[T any](page func(cursor string) (protocol.Page[T], error)) iter.Seq2[
 		}
 	}
 }
+
+// Limits returns the limits that apply to the tenant, by name.
+func (c *Client) Limits(ctx context.Context) ([]drover.Limit, error) {
+	return all[drover.Limit](ctx, c, "/v1/limits", url.Values{})
+}
+
+func limitPath(name string) string { return "/v1/limits/" + url.PathEscape(name) }
+
+// Limit returns a limit, with who holds it and who changed it.
+func (c *Client) Limit(ctx context.Context, name string) (drover.Limit, error) {
+	return get[drover.Limit](ctx, c, limitPath(name), nil)
+}
+
+// LimitChange is how a limit is changed. The zero value changes it whatever it was.
+type LimitChange struct {
+	// Version is the version that the limit must have; 0 is any.
+	Version int
+	// New says that there must be none yet.
+	New bool
+	// DryRun tells what would change, in Limit.Preview, and changes nothing.
+	DryRun bool
+	// Reason is kept with a deletion; that of a new limit is in NewLimit.
+	Reason string
+}
+
+func (x LimitChange) call(method, name string) call {
+	k := call{method: method, path: limitPath(name), query: url.Values{}, header: http.Header{}, repeat: x.Version == 0 && !x.New}
+	if x.DryRun {
+		k.query.Set("dry_run", "true")
+	}
+	if x.Reason != "" {
+		k.query.Set("reason", x.Reason)
+	}
+	if x.Version > 0 {
+		k.header.Set("If-Match", `"`+strconv.Itoa(x.Version)+`"`)
+	}
+	if x.New {
+		k.header.Set("If-None-Match", "*")
+	}
+	return k
+}
+
+// SetLimit makes a limit or changes how much it has.
+func (c *Client) SetLimit(ctx context.Context, name string, n drover.NewLimit, x LimitChange) (drover.Limit, error) {
+	var out drover.Limit
+	body, err := encode(n)
+	if err != nil {
+		return out, err
+	}
+	x.Reason = ""
+	k := x.call(http.MethodPut, name)
+	k.body, k.media = body, protocol.MediaJSON
+	_, err = c.do(ctx, k, &out)
+	return out, err
+}
+
+// DeleteLimit removes a limit: nothing is bounded by it any more. Of a dry run the
+// limit is what it is.
+func (c *Client) DeleteLimit(ctx context.Context, name string, x LimitChange) (drover.Limit, error) {
+	var out drover.Limit
+	if !x.DryRun {
+		_, err := c.do(ctx, x.call(http.MethodDelete, name), nil)
+		return out, err
+	}
+	_, err := c.do(ctx, x.call(http.MethodDelete, name), &out)
+	return out, err
+}
+
+// PauseQueue lets nothing of a queue start; what runs goes on.
+func (c *Client) PauseQueue(ctx context.Context, name, reason string) (drover.Queue, error) {
+	return c.queueAction(ctx, name, "pause", reason)
+}
+
+// ResumeQueue lets tasks of a paused queue start, and a draining one take jobs again.
+func (c *Client) ResumeQueue(ctx context.Context, name, reason string) (drover.Queue, error) {
+	return c.queueAction(ctx, name, "resume", reason)
+}
+
+// DrainQueue lets a queue take no new jobs; what is in it runs.
+func (c *Client) DrainQueue(ctx context.Context, name, reason string) (drover.Queue, error) {
+	return c.queueAction(ctx, name, "drain", reason)
+}
+
+func (c *Client) queueAction(ctx context.Context, name, verb, reason string) (drover.Queue, error) {
+	return post[drover.Queue](ctx, c, call{path: "/v1/queues/" + url.PathEscape(name) + "/" + verb, repeat: true}, protocol.QueueRequest{Reason: reason})
+}

@@ -129,6 +129,11 @@ type CircuitRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// QueueRequest is the body of POST /v1/queues/{name}/pause, resume and drain. It may be empty.
+type QueueRequest struct {
+	Reason string `json:"reason,omitempty"`
+}
+
 // ReplayRequest is the body of POST /v1/tasks/{id}/replay. It may be empty.
 type ReplayRequest struct {
 	// Input, when set, takes the place of the task's input.

@@ -13,13 +13,22 @@ import (
 )
 
 func (a *app) queueCommand() *cobra.Command {
-	return a.noun("queue", "Look at queues: what waits, what runs, who works", true, a.queueList(), a.queueGet(), a.queueStats())
+	return a.noun("queue", "Look at queues: what waits, what runs, who works", true, a.queueList(), a.queueGet(), a.queueStats(),
+		a.queueState("pause", "Let nothing of a queue start; what runs goes on", (*client.Client).PauseQueue),
+		a.queueState("resume", "Let tasks of a paused queue start, and a draining one take jobs again", (*client.Client).ResumeQueue),
+		a.queueState("drain", "Let a queue take no new jobs; what is in it runs", (*client.Client).DrainQueue))
 }
 
 var queueColumns = columns[drover.Queue]{
 	name: func(q drover.Queue) string { return q.Name },
 	list: []column[drover.Queue]{
 		{head: "QUEUE", text: func(_ *printer, q drover.Queue) string { return q.Name }},
+		{head: "STATE", text: func(_ *printer, q drover.Queue) string { return stateOf(q) }, paint: func(q drover.Queue) string {
+			if q.Paused || q.Draining {
+				return yellow
+			}
+			return ""
+		}},
 		{head: "READY", text: func(_ *printer, q drover.Queue) string { return countOf(q, q.Ready) }},
 		{head: "QUEUED", text: func(_ *printer, q drover.Queue) string { return countOf(q, q.Queued) }},
 		{head: "RUNNING", text: func(_ *printer, q drover.Queue) string { return countOf(q, q.Running) }},
@@ -39,6 +48,16 @@ var queueColumns = columns[drover.Queue]{
 		{head: "SLOTS", text: func(_ *printer, q drover.Queue) string { return strconv.Itoa(q.Slots) }},
 		{head: "NO WORKER FOR", text: func(_ *printer, q drover.Queue) string { return strings.Join(q.NoWorkerFor, ",") }, paint: func(drover.Queue) string { return red }},
 	},
+}
+
+func stateOf(q drover.Queue) string {
+	switch {
+	case q.Paused:
+		return "paused"
+	case q.Draining:
+		return "draining"
+	}
+	return ""
 }
 
 // countOf marks a count that stopped at its cap.
@@ -81,4 +100,25 @@ func (a *app) queueGet() *cobra.Command {
 			return printOne(a.printer(), queueColumns, q)
 		}),
 	}
+}
+
+// queueState is a command that changes the state of a queue.
+func (a *app) queueState(verb, short string, do func(c *client.Client, ctx context.Context, name, reason string) (drover.Queue, error)) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:               verb + " QUEUE",
+		Short:             short,
+		Example:           "  drover queue " + verb + " gpu --reason repairs",
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeQueues,
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			q, err := do(c, ctx, words[0], reason)
+			if err != nil {
+				return err
+			}
+			return printOne(a.printer(), queueColumns, q)
+		}),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; kept with the change")
+	return cmd
 }

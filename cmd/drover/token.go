@@ -25,7 +25,7 @@ func (a *app) tokenCommand() *cobra.Command {
 const defaultTenant = "default"
 
 // scopes are what a token can permit.
-var scopes = []string{"jobs:read", "jobs:write", "workers:run", "pipelines:write", "tokens:admin", "admin"}
+var scopes = []string{"jobs:read", "jobs:write", "workers:run", "pipelines:write", "limits:admin", "tokens:admin", "admin"}
 
 var tokenColumns = columns[drover.Token]{
 	name: func(t drover.Token) string { return t.ID.String() },

@@ -127,6 +127,8 @@ var (
 	}
 	exampleCircuit = drover.Circuit{Name: "payment-api", State: drover.CircuitOpen, Since: exampleTime, NextProbeAt: exampleTime.Add(10 * time.Second), Openings: 1, Reason: "http_503: no answer",
 		Policy: drover.CircuitPolicy{Failures: 5, Window: drover.Duration(time.Minute), Pause: drover.Duration(10 * time.Second), MaxPause: drover.Duration(5 * time.Minute)}}
+	exampleNewLimit   = drover.NewLimit{Max: 5, Reason: "what the contract allows"}
+	exampleLimit      = drover.Limit{Name: "vendor-model", Scope: drover.ScopeNamed, Max: 5, Used: 3, Version: 2, CreatedAt: exampleTime, UpdatedAt: exampleTime, Actor: "ops"}
 	exampleQueue      = drover.Queue{Name: "cpu", Queued: 12, Running: 4, OldestAge: drover.Duration(3 * time.Second), Workers: 1, Slots: 4}
 	exampleNewSession = drover.NewSession{Worker: "gpu-3/4711", Queues: []string{"cpu"}, Slots: 4, Version: "1.4.0"}
 	exampleSession    = drover.Session{
@@ -162,22 +164,26 @@ func examplePage[T any](item T) protocol.Page[T] { return protocol.Page[T]{Items
 
 // exampleProblems are what refusals say.
 var exampleProblems = map[drover.Code]*drover.Error{
-	drover.CodeValidation:        {Code: drover.CodeValidation, Detail: "the request body is not valid", Fields: []drover.FieldError{{Field: "pipline", Message: `is not known here; did you mean "pipeline"?`}}},
-	drover.CodeUnauthenticated:   drover.Errorf(drover.CodeUnauthenticated, "send the header Authorization: Bearer drover_…; `drover token create` makes a token"),
-	drover.CodeForbidden:         drover.Errorf(drover.CodeForbidden, "the token lacks the scope jobs:write; make one with `drover token create --name NAME --scope jobs:write`"),
-	drover.CodeNotFound:          drover.Errorf(drover.CodeNotFound, "there is no job %s", exampleJobID),
-	drover.CodeInvalidTransition: drover.Errorf(drover.CodeInvalidTransition, "the job is SUCCEEDED, which is final"),
-	drover.CodeLeaseLost:         drover.Errorf(drover.CodeLeaseLost, "the lease with version 7 is lost; the task is at version 9"),
-	drover.CodeIdempotencyInUse:  {Code: drover.CodeIdempotencyInUse, Detail: "the first request with this key has not ended", RetryAfter: time.Second},
-	drover.CodeIdempotencyReused: drover.Errorf(drover.CodeIdempotencyReused, "the key was used for a request with another body"),
-	drover.CodePayloadTooLarge:   drover.Errorf(drover.CodePayloadTooLarge, "the request body is too large"),
-	drover.CodeSchemaMismatch:    {Code: drover.CodeSchemaMismatch, Detail: "the input does not match the pipeline's schema", Fields: []drover.FieldError{{Field: "input.object_uri", Message: "is required"}}},
-	drover.CodeCycle:             {Code: drover.CodeCycle, Detail: "the tasks wait for each other: a → b → a", Fields: []drover.FieldError{{Field: "tasks.a.needs", Line: 4, Column: 12, Message: "a waits for b, which waits for a"}}},
-	drover.CodeTooManyTasks:      drover.Errorf(drover.CodeTooManyTasks, "the pipeline has 6,000 tasks; at most 5,000 are possible"),
-	drover.CodeExpression:        drover.Errorf(drover.CodeExpression, "an expression has no value"),
-	drover.CodeCursorExpired:     drover.Errorf(drover.CodeCursorExpired, "the cursor has expired; ask for the first page again, without a cursor"),
-	drover.CodeOverloaded:        {Code: drover.CodeOverloaded, Detail: "20000 calls wait already; ask again", RetryAfter: time.Second},
-	drover.CodeInternal:          drover.Errorf(drover.CodeInternal, "a fault of the server; its log has more under the trace id"),
+	drover.CodeValidation:         {Code: drover.CodeValidation, Detail: "the request body is not valid", Fields: []drover.FieldError{{Field: "pipline", Message: `is not known here; did you mean "pipeline"?`}}},
+	drover.CodeUnauthenticated:    drover.Errorf(drover.CodeUnauthenticated, "send the header Authorization: Bearer drover_…; `drover token create` makes a token"),
+	drover.CodeForbidden:          drover.Errorf(drover.CodeForbidden, "the token lacks the scope jobs:write; make one with `drover token create --name NAME --scope jobs:write`"),
+	drover.CodeNotFound:           drover.Errorf(drover.CodeNotFound, "there is no job %s", exampleJobID),
+	drover.CodeInvalidTransition:  drover.Errorf(drover.CodeInvalidTransition, "the job is SUCCEEDED, which is final"),
+	drover.CodeLeaseLost:          drover.Errorf(drover.CodeLeaseLost, "the lease with version 7 is lost; the task is at version 9"),
+	drover.CodeIdempotencyInUse:   {Code: drover.CodeIdempotencyInUse, Detail: "the first request with this key has not ended", RetryAfter: time.Second},
+	drover.CodeIdempotencyReused:  drover.Errorf(drover.CodeIdempotencyReused, "the key was used for a request with another body"),
+	drover.CodePayloadTooLarge:    drover.Errorf(drover.CodePayloadTooLarge, "the request body is too large"),
+	drover.CodeSchemaMismatch:     {Code: drover.CodeSchemaMismatch, Detail: "the input does not match the pipeline's schema", Fields: []drover.FieldError{{Field: "input.object_uri", Message: "is required"}}},
+	drover.CodeCycle:              {Code: drover.CodeCycle, Detail: "the tasks wait for each other: a → b → a", Fields: []drover.FieldError{{Field: "tasks.a.needs", Line: 4, Column: 12, Message: "a waits for b, which waits for a"}}},
+	drover.CodeTooManyTasks:       drover.Errorf(drover.CodeTooManyTasks, "the pipeline has 6,000 tasks; at most 5,000 are possible"),
+	drover.CodeExceedsLimit:       drover.Errorf(drover.CodeExceedsLimit, "the task asks for 8 of limit vendor-model, which has 5: it would wait for ever"),
+	drover.CodeBudget:             drover.Errorf(drover.CodeBudget, "there are 10000 limits; at most 10000"),
+	drover.CodeConflict:           drover.Errorf(drover.CodeConflict, "limit vendor-model is another one: its scope, queue and kind stay; delete it first, or take another name"),
+	drover.CodePreconditionFailed: drover.Errorf(drover.CodePreconditionFailed, "the limit has version 4 by now; look at it again"),
+	drover.CodeExpression:         drover.Errorf(drover.CodeExpression, "an expression has no value"),
+	drover.CodeCursorExpired:      drover.Errorf(drover.CodeCursorExpired, "the cursor has expired; ask for the first page again, without a cursor"),
+	drover.CodeOverloaded:         {Code: drover.CodeOverloaded, Detail: "20000 calls wait already; ask again", RetryAfter: time.Second},
+	drover.CodeInternal:           drover.Errorf(drover.CodeInternal, "a fault of the server; its log has more under the trace id"),
 }
 
 func exampleProblem(code drover.Code) *protocol.Problem {

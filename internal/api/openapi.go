@@ -124,6 +124,7 @@ var tagNotes = [][2]string{
 	{"tasks", "The parts of a job, and their attempts."},
 	{"pipelines", "Definitions, versioned."},
 	{"queues", "Where tasks wait."},
+	{"limits", "How many tasks run at once, or start in a second."},
 	{"circuits", "What many tasks use: while one is open, none of its tasks starts."},
 	{"workers", "The protocol of workers: open a session, acquire, renew, settle."},
 	{"dead letters", "What ended badly and waits for a person."},

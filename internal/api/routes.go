@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
 	"github.com/drover-dev/drover/protocol"
 )
 
@@ -88,6 +89,7 @@ var pathParams = map[string]object{
 	"operation_id": {{"$ref", "#/components/schemas/OperationID"}},
 	"pipeline":     stringSchema,
 	"queue":        stringSchema,
+	"limit":        stringSchema,
 }
 
 func ok(of, example any, headers ...string) []answer {
@@ -155,7 +157,7 @@ func table() []route {
 		{status: http.StatusAccepted, of: protocol.SubmitResponse{}, about: "The job is committed.", headers: []string{"Location", "Retry-After", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleSubmitted},
 		{status: http.StatusOK, of: drover.Job{}, about: "With `Prefer: wait`: the job is committed and already final.", headers: []string{"Location", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleJob},
 	}
-	submitCodes := []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeSchemaMismatch, drover.CodeTooManyTasks, drover.CodeIdempotencyInUse, drover.CodeIdempotencyReused}
+	submitCodes := []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeSchemaMismatch, drover.CodeTooManyTasks, drover.CodeExceedsLimit, drover.CodeIdempotencyInUse, drover.CodeIdempotencyReused}
 	act := func(verb, summary, about string, h func(*API, http.ResponseWriter, *request) error) route {
 		return route{
 			method: "POST", path: "/v1/jobs/{job_id}/" + verb, id: verb + "Job", tag: "jobs", policy: scope("jobs:write"), handle: h,
@@ -164,6 +166,16 @@ func table() []route {
 			codes: []drover.Code{drover.CodeNotFound, drover.CodeInvalidTransition, drover.CodePayloadTooLarge, drover.CodeIdempotencyReused},
 		}
 	}
+	state := func(verb, summary, about string, of func(*engine.Engine) queueAction) route {
+		return route{method: "POST", path: "/v1/queues/{queue}/" + verb, id: verb + "Queue", tag: "queues", policy: scope("admin"), handle: onQueue(of), summary: summary, about: about,
+			body: body{of: protocol.QueueRequest{}, optional: true, example: protocol.QueueRequest{Reason: "repairs"}}, answers: ok(drover.Queue{}, exampleQueue), codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge}}
+	}
+	limitParams := []param{
+		{in: inQuery, name: "dry_run", about: "`true` tells what would change, in `preview`, and changes nothing.", schema: object{{"type", "boolean"}}},
+		{in: inHeader, name: "If-Match", about: "The `ETag` that the limit must have.", schema: stringSchema},
+		{in: inHeader, name: "If-None-Match", about: "`*`: there must be none yet.", schema: stringSchema},
+	}
+	limitCodes := []drover.Code{drover.CodeConflict, drover.CodePreconditionFailed, drover.CodeBudget, drover.CodePayloadTooLarge}
 	notFound := []drover.Code{drover.CodeNotFound}
 	list := []drover.Code{drover.CodeCursorExpired}
 	listIn := []drover.Code{drover.CodeCursorExpired, drover.CodeNotFound}
@@ -301,6 +313,21 @@ func table() []route {
 		{method: "GET", path: "/v1/queues/{queue}", id: "getQueue", tag: "queues", policy: scope("jobs:read"), handle: (*API).getQueue,
 			summary: "Get a queue", answers: ok(drover.Queue{}, exampleQueue), codes: notFound},
 
+		state("pause", "Pause a queue", "Nothing of it starts, of any tenant; what runs goes on.", pauseQueue),
+		state("resume", "Resume a queue", "Tasks of a paused queue start, and a draining one takes jobs again.", resumeQueue),
+		state("drain", "Drain a queue", "It takes no new jobs; what is in it runs.", drainQueue),
+		{method: "GET", path: "/v1/limits", id: "listLimits", tag: "limits", policy: scope("jobs:read"), handle: (*API).listLimits,
+			summary: "List limits", about: "Those of the tenant and those of all tenants together.", answers: listOf(protocol.Page[drover.Limit]{}, examplePage(exampleLimit))},
+		{method: "GET", path: "/v1/limits/{limit}", id: "getLimit", tag: "limits", policy: scope("jobs:read"), handle: (*API).getLimit,
+			summary: "Get a limit", about: "With who holds it and who changed it.", answers: ok(drover.Limit{}, exampleLimit, "ETag"), codes: notFound},
+		{method: "PUT", path: "/v1/limits/{limit}", id: "setLimit", tag: "limits", policy: scope("limits:admin"), handle: (*API).setLimit,
+			summary: "Make a limit, or change how much it has",
+			about:   "It holds from the commit on: a lowered limit lets nothing start until what is held is below it, and what runs goes on. Limits of the scopes global and queue, and shared ones, need the scope admin.",
+			params:  limitParams, body: body{of: drover.NewLimit{}, example: exampleNewLimit}, answers: ok(drover.Limit{}, exampleLimit, "ETag"), codes: limitCodes},
+		{method: "DELETE", path: "/v1/limits/{limit}", id: "deleteLimit", tag: "limits", policy: scope("limits:admin"), handle: (*API).deleteLimit,
+			summary: "Remove a limit", about: "Nothing is bounded by it any more.",
+			params:  append([]param{{in: inQuery, name: "reason", about: "Kept with the change.", schema: stringSchema}}, limitParams...),
+			answers: append(ok(drover.Limit{}, exampleLimit), done("It is gone.")...), codes: append([]drover.Code{drover.CodeNotFound}, limitCodes...)},
 		{method: "GET", path: "/v1/circuits", id: "listCircuits", tag: "circuits", policy: scope("jobs:read"), handle: (*API).listCircuits,
 			summary: "List circuits", answers: listOf(protocol.Page[drover.Circuit]{}, examplePage(exampleCircuit))},
 		{method: "GET", path: "/v1/circuits/{circuit}", id: "getCircuit", tag: "circuits", policy: scope("jobs:read"), handle: (*API).getCircuit,

@@ -18,7 +18,7 @@ func (a *API) listTokens(w http.ResponseWriter, r *request) error {
 }
 
 // scopes are what a token can permit; "admin" permits all of it.
-var scopes = []string{"jobs:read", "jobs:write", "workers:run", "pipelines:write", "tokens:admin", "admin"}
+var scopes = []string{"jobs:read", "jobs:write", "workers:run", "pipelines:write", "limits:admin", "tokens:admin", "admin"}
 
 func (a *API) createToken(w http.ResponseWriter, r *request) error {
 	var in protocol.NewToken

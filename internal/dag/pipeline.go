@@ -79,6 +79,7 @@ type task struct {
 	onFailure            string
 	fallback             need
 	compensate           need
+	asks                 Asks
 	effects              string // side_effects: "", "true" or "idempotent"
 }
 
@@ -350,6 +351,12 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 				continue
 			}
 			t.output = v
+		case "limits":
+			t.asks.Limits = r.amounts(v, at, "a limit")
+		case "resources":
+			t.asks.Resources = r.amounts(v, at, "a resource")
+		case "worker_labels":
+			t.asks.WorkerLabels = r.pairs(v, at)
 		case "artifact":
 			if !r.mapping(v, at, "artifact", artifactKeys) {
 				continue
@@ -796,6 +803,7 @@ func (c *compiler) node(i int32) {
 		ScheduleToClose: s.closes,
 		Heartbeat:       s.beats,
 		Circuit:         s.circuit,
+		Asks:            t.asks,
 
 		Retry:    retry,
 		Artifact: t.artifact,

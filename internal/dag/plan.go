@@ -83,6 +83,8 @@ type Node struct {
 	Retry drover.Retry
 	// Circuit guards what the task uses; may be empty.
 	Circuit string
+	// Asks are what it takes of limits and asks of its worker.
+	Asks Asks
 	// Artifact is the kind declared for what the task makes; may be empty.
 	Artifact string
 	// When is the rule by which the rows above let this one run.

@@ -78,7 +78,7 @@ func (e *Engine) audit(ctx context.Context, tx store.Tx, from drover.JobID) ([]A
 		}
 		out = append(out, a)
 	}
-	for _, check := range []func(context.Context, store.Tx, drover.JobID) (Audited, error){e.auditBounds, e.auditGraphs, e.auditUndone, e.auditWaits} {
+	for _, check := range []func(context.Context, store.Tx, drover.JobID) (Audited, error){e.auditBounds, e.auditGraphs, e.auditUndone, e.auditWaits, e.auditPermits} {
 		a, err := check(ctx, tx, from)
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", a.ID, a.Name, err)

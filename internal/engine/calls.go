@@ -196,6 +196,6 @@ func (e *Engine) placeIn(ctx context.Context, tx store.Tx, p *compiled, node int
 	if err != nil {
 		return place{}, err
 	}
-	l, err := store.LaneNumber(ctx, tx, store.LaneKey{Queue: q, Tenant: p.Tenant, Kind: n.Kind, Circuit: n.Circuit})
+	l, err := store.LaneNumber(ctx, tx, laneKeyOf(p, n, q))
 	return place{q, l}, err
 }

@@ -58,6 +58,13 @@ type changes struct {
 	failed  map[drover.JobID]failing        // jobs that stop because a task of theirs failed
 	sweep   []drover.JobID                  // jobs whose other tasks are to be ended after the commit
 	last    []store.Stmt                    // what is to be read once all is written
+
+	admitting bool                                // the rows of live were admitted here
+	permits   []store.Permit                      // of those
+	freed     []drover.TaskID                     // tasks that give back what they hold
+	slow      map[drover.TaskID]lifecycle.Instant // tasks that were told when to come back
+	slowed    map[int32]int64                     // rates that let nothing start before
+	gate      *gate                               // known once this is committed
 }
 
 func (e *Engine) changes(now lifecycle.Instant) *changes {
@@ -324,6 +331,9 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 			return err
 		}
 	}
+	if err := x.pass(ctx, tx); err != nil {
+		return err
+	}
 	var list []store.Stmt
 	add := func(s ...store.Stmt) { list = append(list, s...) }
 	var wrote, gone int64
@@ -346,7 +356,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for c := range slices.Chunk(x.live, rowsAtOnce) {
 		add(store.InsertLive(c)...)
 	}
-	add(store.DeleteFinals(x.expanded))
+	add(store.DeletePermits(x.freed), store.InsertPermits(x.permits), x.waitRates(), store.DeleteFinals(x.expanded))
 	for c := range slices.Chunk(x.finals, rowsAtOnce) {
 		add(store.InsertFinal(c)...)
 	}
@@ -408,6 +418,12 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 // tell passes on after the commit what others wait for.
 func (e *Engine) tell(x *changes) {
 	e.marks.placed(x.live)
+	if x.gate != nil {
+		e.gate.Store(x.gate)
+	}
+	if x.wakes() {
+		e.WakeAdmitter()
+	}
 	if e.OnQueued != nil && len(x.queues) > 0 {
 		var names []string
 		for q := range x.queues {

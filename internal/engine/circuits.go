@@ -20,7 +20,7 @@ import (
 func (e *Engine) throughCircuits(ctx context.Context, tx store.Tx, turns *rotation, c *store.Claim, n int, stopped []store.StoppedLane) ([]store.Claimed, error) {
 	serves := c.Lanes
 	if serves == nil {
-		if err := tx.Pipe(ctx, store.QueueLanes(c.Queue, &serves)); err != nil {
+		if err := tx.Pipe(ctx, store.QueueLanes(c.Queue, &serves, map[int32]string{})); err != nil {
 			return nil, err
 		}
 	}

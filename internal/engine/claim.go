@@ -60,6 +60,9 @@ type ask struct {
 	now     lifecycle.Instant
 	stopped []store.StoppedLane // mostly none
 	lanes   map[int32][]int32   // of each queue; nil is every lane
+	epoch   int64               // of the gate
+	// particular are the lanes whose tasks ask for more of a worker than a slot.
+	particular map[int32]string
 }
 
 // queues names the queues to take from, in that order.
@@ -73,8 +76,8 @@ func (a *ask) queues() []string {
 // askFor reads what a claim must know, so that it can go with other statements:
 // which lanes are stopped, and which of the queues' lanes the session serves.
 func (e *Engine) askFor(a *ask, now lifecycle.Instant) []store.Stmt {
-	a.now, a.stopped, a.lanes = now, nil, map[int32][]int32{}
-	list := []store.Stmt{store.StoppedLanes(now, &a.stopped)}
+	a.now, a.stopped, a.lanes, a.particular = now, nil, map[int32][]int32{}, map[int32]string{}
+	list := []store.Stmt{store.StoppedLanes(now, &a.stopped, &a.epoch)}
 	for _, name := range a.queues() {
 		if id, ok := e.names.queueID.Load(name); ok {
 			list = append(list, a.lanesOf(id.(int32)))
@@ -84,7 +87,7 @@ func (e *Engine) askFor(a *ask, now lifecycle.Instant) []store.Stmt {
 }
 
 func (a *ask) lanesOf(queue int32) store.Stmt {
-	return store.LanesFor(queue, a.session.Tenant, a.session.Kinds, a.lanes)
+	return store.LanesFor(queue, a.session.Tenant, a.session.Kinds, a.lanes, a.particular)
 }
 
 func checkAcquire(a *drover.Acquire) error {
@@ -140,11 +143,19 @@ func join(got, more []store.Claimed) []store.Claimed {
 // over the lanes within a class. Lanes of circuits that are not closed are
 // stepped over; first, those of them that may let somebody go do.
 func (e *Engine) claimQueue(ctx context.Context, tx store.Tx, a *ask, queue int32, n int) ([]store.Claimed, error) {
-	version, from := e.marks.of(queue, a.lanes[queue], a.now)
 	c := store.Claim{Queue: queue, Max: n, Session: a.session.ID, Acquire: a.acquire.Number, AfterClass: -1, Cursor: a.turns.get(queue), Now: a.now, Lanes: a.lanes[queue]}
-	if c.Lanes != nil && len(c.Lanes) == 0 {
-		return nil, nil
+	first, err := e.throughGate(ctx, tx, a, &c, n)
+	if err != nil || len(first) == n || c.Lanes != nil && len(c.Lanes) == 0 {
+		return first, err
 	}
+	rest, err := e.claimOpen(ctx, tx, a, &c, n-len(first))
+	return join(first, rest), err
+}
+
+// claimOpen is claimQueue of the lanes of c, which are open to the session.
+func (e *Engine) claimOpen(ctx context.Context, tx store.Tx, a *ask, of *store.Claim, n int) ([]store.Claimed, error) {
+	c, queue := *of, of.Queue
+	version, from := e.marks.of(queue, c.Lanes, a.now)
 	if slices.ContainsFunc(a.stopped, func(l store.StoppedLane) bool { return l.Queue == queue }) {
 		got, err := e.throughCircuits(ctx, tx, a.turns, &c, n, a.stopped)
 		if err != nil || len(got) == n || len(c.Lanes) == 0 {

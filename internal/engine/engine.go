@@ -51,6 +51,8 @@ type Engine struct {
 	marks    claimMarks
 	filing   filing
 	seen     observed
+	gate     atomic.Pointer[gate] // nil: nothing was ever set
+	admitter admitter
 
 	tokens tokenCache
 
@@ -69,7 +71,9 @@ func New(db *store.DB, o Options) *Engine {
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
-	return &Engine{db: db, opts: o, log: o.Logger}
+	e := &Engine{db: db, opts: o, log: o.Logger}
+	e.admitter.wake = make(chan struct{}, 1)
+	return e
 }
 
 // IsAway reports whether err says that the database cannot be reached: nothing

@@ -139,29 +139,6 @@ func heldJobs(ctx context.Context, tx store.Tx, tasks []lifecycle.Task) (map[dro
 	return held, nil
 }
 
-// AdmitOnce takes READY tasks on.
-func (e *Engine) AdmitOnce(ctx context.Context) (int, error) {
-	return e.moveOnce(ctx, "admit", func(ctx context.Context, tx store.Tx, x *changes) (int, error) {
-		var rows []lifecycle.Task
-		if err := tx.Pipe(ctx, store.TakeReady(takeAtOnce, &rows)); err != nil || len(rows) == 0 {
-			return 0, err
-		}
-		held, err := heldJobs(ctx, tx, rows)
-		if err != nil {
-			return 0, err
-		}
-		for _, t := range rows {
-			if !held[t.Job] {
-				x.place(lifecycle.Admitted(t, t.Lane, x.now))
-				continue
-			}
-			t.Waits, t.Since, t.Lane = t.TotalAt(x.now), max(t.Since, x.now), lifecycle.HeldLane
-			x.place(t)
-		}
-		return len(rows), nil
-	})
-}
-
 // TimersOnce starts what is due: retries, snoozes and start times.
 func (e *Engine) TimersOnce(ctx context.Context) (int, error) {
 	return e.moveOnce(ctx, "timers", func(ctx context.Context, tx store.Tx, x *changes) (int, error) {

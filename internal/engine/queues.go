@@ -42,6 +42,10 @@ func (e *Engine) Queues(ctx context.Context, c Caller) (out []drover.Queue, err 
 		slices.Sort(ids)
 		counts := map[int32]*store.QueueCount{}
 		capped := false
+		var set []store.QueueState
+		if err := tx.Pipe(ctx, store.QueueStates(&set)); err != nil {
+			return err
+		}
 		if err := tx.Pipe(ctx, store.QueueCounts(ids, counts, &capped)...); err != nil {
 			return err
 		}
@@ -59,6 +63,11 @@ func (e *Engine) Queues(ctx context.Context, c Caller) (out []drover.Queue, err 
 		for i, id := range ids {
 			q := &out[i]
 			q.Name = names[id]
+			for _, s := range set {
+				if s.ID == id {
+					q.Paused, q.Draining, q.Reason = s.Paused, s.Draining, s.Reason
+				}
+			}
 			if n := counts[id]; n != nil {
 				q.Ready, q.Queued, q.Running, q.Delayed = upTo(n.Ready), upTo(n.Queued), upTo(n.Running), upTo(n.Delayed)
 				q.Approximate = max(n.Ready, n.Queued) > store.MaxCount

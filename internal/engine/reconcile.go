@@ -237,9 +237,16 @@ func (e *Engine) compare(ctx context.Context, tx store.Tx, id drover.JobID, take
 		}
 	}
 	j.Ended = k.Live == nil && k.Last.Run >= runs
+	if err := e.learn(ctx, tx, slices.DeleteFunc(lanesOf(k.Rows), func(id int32) bool { return id == lifecycle.HeldLane })); err != nil {
+		return nil, reconcile.Mend{}, err
+	}
+	var memo lane1
 	for i, list := range [][]lifecycle.Task{k.Rows, k.Delayed} {
 		for _, r := range list {
 			if t := at[r.ID]; t != nil {
+				if lane, ok := e.keyOfLane(&memo, r.Lane); ok && lane.Stage == stageAdmitted {
+					r.Lane = t.Record.Lane // it waited there, and is where those stand who were admitted
+				}
 				t.Rows = append(t.Rows, reconcile.Row{Task: r, Delayed: i == 1})
 			}
 		}
@@ -315,6 +322,7 @@ func (e *Engine) mend(ctx context.Context, tx store.Tx, x *changes, k *kept, m r
 	}
 	g.maps = nil // all of them are written anew
 	for _, t := range m.Rows {
+		x.freed = append(x.freed, t.ID) // it is admitted anew
 		t.Events = 0
 		switch {
 		case t.Status == drover.Pending:

@@ -41,6 +41,7 @@ func (e *Engine) OpenSession(ctx context.Context, c Caller, n drover.NewSession)
 			say("labels", "key %q or its value is too long or has control characters", cut(k))
 		}
 	}
+	checkAmounts(say, "resources", n.Resources, 1<<53)
 	if len(n.Version) > maxName || !clean(n.Version) {
 		say("version", "at most %d bytes", maxName)
 	}
@@ -53,7 +54,7 @@ func (e *Engine) OpenSession(ctx context.Context, c Caller, n drover.NewSession)
 		}
 	}
 	now := e.now()
-	s := store.SessionRow{Tenant: c.Tenant, Actor: c.Actor, Worker: n.Worker, Queues: n.Queues, Kinds: n.Kinds, Labels: n.Labels, Slots: int32(n.Slots),
+	s := store.SessionRow{Tenant: c.Tenant, Actor: c.Actor, Worker: n.Worker, Queues: n.Queues, Kinds: n.Kinds, Labels: n.Labels, Resources: n.Resources, Slots: int32(n.Slots),
 		Version: n.Version, StartedAt: now, ExpiresAt: now.Add(e.opts.LeaseFor)}
 	if c.System {
 		s.Tenant = 0
@@ -66,7 +67,7 @@ func (e *Engine) OpenSession(ctx context.Context, c Caller, n drover.NewSession)
 
 // showSession is what the API shows of a session.
 func (e *Engine) showSession(s store.SessionRow) drover.Session {
-	return drover.Session{ID: drover.SessionID(s.ID), Worker: s.Worker, Queues: s.Queues, Kinds: s.Kinds, Slots: int(s.Slots), Labels: s.Labels, Version: s.Version,
+	return drover.Session{ID: drover.SessionID(s.ID), Worker: s.Worker, Queues: s.Queues, Kinds: s.Kinds, Slots: int(s.Slots), Labels: s.Labels, Resources: s.Resources, Version: s.Version,
 		Draining: s.Draining, StartedAt: s.StartedAt.Time(), ExpiresAt: s.ExpiresAt.Time(),
 		LeaseFor: drover.Duration(e.opts.LeaseFor), RenewEvery: drover.Duration(e.opts.LeaseFor / 3)}
 }

@@ -515,6 +515,9 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 	hold := lifecycle.Hold{Paused: j != nil && j.Paused}
 	cancelling := j != nil && j.Cancelling != 0 && j.Cancelling != store.CauseFinish
 	after, closed := r.next(on, hold, x.now)
+	if r.Status == drover.OutcomeFailed && r.Error.Class == drover.ClassThrottled && r.RetryAfter > 0 {
+		x.throttled(t.ID, r.RetryAfter.Std())
+	}
 	event := drover.EventType("")
 	switch {
 	case r.Status == drover.OutcomeSucceeded:

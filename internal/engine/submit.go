@@ -404,6 +404,7 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		if d.Heartbeat != 0 && (d.Heartbeat.Std() < time.Second || d.Heartbeat.Std() > farFuture) {
 			say("heartbeat", "must be at least 1s and at most ten years")
 		}
+		checkNeeds(say, &d.NewJob)
 		if d.Circuit != "" && !dag.ValidName(d.Circuit) {
 			say("circuit", "%q is no name for a circuit: a lower-case letter, then up to 62 lower-case letters, digits, _ and -", cut(d.Circuit))
 		}
@@ -411,7 +412,7 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		for _, f := range []struct {
 			name string
 			set  bool
-		}{{"queue", d.Queue != ""}, {"retry", d.Retry != nil}, {"timeout", d.Timeout != 0}, {"schedule_to_close", d.ScheduleToClose != 0}, {"heartbeat", d.Heartbeat != 0}, {"circuit", d.Circuit != ""}} {
+		}{{"queue", d.Queue != ""}, {"retry", d.Retry != nil}, {"timeout", d.Timeout != 0}, {"schedule_to_close", d.ScheduleToClose != 0}, {"heartbeat", d.Heartbeat != 0}, {"circuit", d.Circuit != ""}, {"limits", len(d.Limits) > 0}, {"concurrency_key", d.ConcurrencyKey != ""}, {"resources", len(d.Resources) > 0}, {"worker_labels", len(d.WorkerLabels) > 0}} {
 			if f.set {
 				say(f.name, "only for a kind; a pipeline declares its own")
 			}
@@ -474,7 +475,15 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		if d.queue, err = e.queue(ctx, d.Queue); err != nil {
 			return err
 		}
-		d.lane, err = e.lane(ctx, store.LaneKey{Queue: d.queue, Tenant: c.Tenant, Kind: d.Kind, Circuit: d.Circuit})
+		if d.late == nil {
+			d.late = e.gate.Load().takesJobs(d.queue)
+		}
+		n := needs{Key: d.ConcurrencyKey, Limits: d.Limits, Labels: d.WorkerLabels, Requests: d.Resources}
+		k := waitingIn(store.LaneKey{Queue: d.queue, Tenant: c.Tenant, Kind: d.Kind, Circuit: d.Circuit}, n)
+		if d.late, err = e.checkLimits(ctx, k, n, d.late); err != nil {
+			return err
+		}
+		d.lane, err = e.lane(ctx, k)
 		return err
 	}
 	return e.checkPipeline(ctx, c, d)
@@ -528,6 +537,23 @@ func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft) error {
 	if err := e.settleIn(ctx, d.plan); err != nil {
 		return err
 	}
+	for i := range d.plan.Nodes {
+		n := &d.plan.Nodes[i]
+		if d.late != nil || n.Asks.Empty() {
+			continue
+		}
+		if d.late, err = e.checkLimits(ctx, laneKeyOf(d.plan, n, d.plan.at[i].queue), needsOfNode(n), d.late); err != nil {
+			return err
+		}
+		if d.late != nil {
+			d.late.Detail = fmt.Sprintf("task %q: %s", n.Name, d.late.Detail)
+		}
+	}
+	for _, at := range d.plan.at {
+		if g := e.gate.Load(); d.late == nil && g != nil {
+			d.late = g.takesJobs(at.queue)
+		}
+	}
 	if err := d.plan.CheckInput(d.Input); err != nil {
 		return err
 	}
@@ -551,7 +577,7 @@ func (e *Engine) settleIn(ctx context.Context, p *compiled) error {
 		if err != nil {
 			return err
 		}
-		l, err := e.lane(ctx, store.LaneKey{Queue: q, Tenant: p.Tenant, Kind: n.Kind, Circuit: n.Circuit})
+		l, err := e.lane(ctx, laneKeyOf(p, n, q))
 		if err != nil {
 			return err
 		}
@@ -587,6 +613,10 @@ func fingerprint(n *drover.NewJob) []byte {
 	part(string(policyIn(n).encode()))
 	if n.Circuit != "" { // a request without one is what it always was
 		part(n.Circuit)
+	}
+	if more := (needs{Key: n.ConcurrencyKey, Limits: n.Limits, Labels: n.WorkerLabels, Requests: n.Resources}).encode(); more != "" {
+		part("needs")
+		part(more)
 	}
 	sum := sha256.Sum256(b)
 	return sum[:16]

@@ -19,7 +19,7 @@ import (
 )
 
 // scopes are what a token can permit; "admin" permits all of it.
-var scopes = []string{"jobs:read", "jobs:write", "workers:run", "pipelines:write", "tokens:admin", "admin"}
+var scopes = []string{"jobs:read", "jobs:write", "workers:run", "pipelines:write", "limits:admin", "tokens:admin", "admin"}
 
 // secretPrefix lets scanners of source code find a token that was published.
 const secretPrefix = "drover_"

@@ -55,10 +55,10 @@ var (
 // tests come from it; a move that is not in it is refused.
 func Table() []Transition {
 	return []Transition{
-		{EventMet, s(drover.Pending), s(drover.Ready, drover.Queued), "the last parent ended well; at once QUEUED when no limit applies, the job is not held and its map's max_parallel has room"},
+		{EventMet, s(drover.Pending), s(drover.Ready, drover.Queued), "the last parent ended well; at once QUEUED when no limit applies, the queue is not paused, the job is not held and its map's max_parallel has room"},
 		{EventAdmit, s(drover.Ready), s(drover.Queued, drover.DispatchPending), "its turn came; DISPATCH_PENDING where a broker carries the queue"},
 		{EventPublish, s(drover.DispatchPending), s(drover.Queued), "the broker confirmed the message"},
-		{EventUnadmit, s(drover.Queued, drover.DispatchPending), s(drover.Ready), "its job was paused"},
+		{EventUnadmit, s(drover.Queued, drover.DispatchPending), s(drover.Ready), "its job or queue was paused, a limit came to apply to it, or no worker is left that runs it"},
 		{EventDefer, s(drover.Ready), s(drover.Pending), "it has a place among its map's max_parallel before its start time came"},
 		{EventClaim, s(drover.Queued), s(drover.Running), "a worker took the lease; attempt and lease_version rise by one"},
 		{EventSucceed, s(drover.Running), s(drover.Succeeded), "its worker reported success under the current lease_version"},

@@ -79,6 +79,21 @@ func Admitted(t Task, lane int32, now Instant) Task {
 	return t
 }
 
+// Unadmitted returns a task that has become QUEUED in this instant as READY instead:
+// it needs an admission.
+func Unadmitted(t Task) Task {
+	t.Status, t.QueuedAt = drover.Ready, 0
+	return t
+}
+
+// Returned returns a QUEUED task that must be admitted anew: its queue was paused, a
+// limit came to apply to it, or nobody is left to run it.
+func Returned(t Task, now Instant) Task {
+	t = must(EventUnadmit, t, drover.Ready, now)
+	t.QueuedAt = 0
+	return t
+}
+
 // Held returns a QUEUED task of a job that was paused: READY, in the lane nobody scans.
 func Held(t Task, now Instant) Task {
 	t = must(EventUnadmit, t, drover.Ready, now)

@@ -26,6 +26,8 @@ type Loop struct {
 	Every time.Duration
 	// Timeout bounds one step; zero is one minute.
 	Timeout time.Duration
+	// Wake, when set, ends a pause early.
+	Wake <-chan struct{}
 	// Greedy steps run again at once when they did something, up to burst times.
 	Greedy bool
 }
@@ -33,21 +35,22 @@ type Loop struct {
 // Loops returns the loops of an engine.
 func Loops(e *engine.Engine) []Loop {
 	return []Loop{
-		{Name: "clock", Step: e.ClockOnce, Every: 5 * time.Second},                                            // the database's clock, carried forward by ours
-		{Name: "reaper", Step: e.ReapOnce, Every: time.Second, Greedy: true},                                  // takes back leases of silent workers
-		{Name: "admitter", Step: e.AdmitOnce, Every: 250 * time.Millisecond, Greedy: true},                    // READY to QUEUED
-		{Name: "timer", Step: e.TimersOnce, Every: 200 * time.Millisecond, Greedy: true},                      // due retries, snoozes and start times
-		{Name: "sweeper", Step: e.SweepOnce, Every: 500 * time.Millisecond, Greedy: true},                     // cancelled and paused jobs' rows
-		{Name: "watcher", Step: e.WatchOnce, Every: 500 * time.Millisecond, Greedy: true},                     // out of time, or silent
-		{Name: "batches", Step: e.BatchesOnce, Every: 200 * time.Millisecond, Greedy: true},                   // replays and closes of many dead letters
-		{Name: "filer", Step: e.FileOnce, Every: 5 * time.Second, Greedy: true},                               // dead letters of servers of an older schema
-		{Name: "expirer", Step: e.ExpireOnce, Every: time.Second, Greedy: true},                               // jobs past their expires_at
-		{Name: "janitor", Step: e.CleanOnce, Every: 30 * time.Second, Greedy: true, Timeout: 5 * time.Minute}, // what nobody needs any more
-		{Name: "purger", Step: e.PurgeOnce, Every: time.Second, Greedy: true, Timeout: 5 * time.Minute},       // finished jobs that were kept long enough
-		{Name: "reconciler", Step: e.ReconcileOnce, Every: 2 * time.Second, Timeout: 5 * time.Minute},         // rows that do not agree with the records
-		{Name: "observer", Step: e.ObserveOnce, Every: 5 * time.Second},                                       // how long tasks ran, for forecasts
-		{Name: "artifacts", Step: e.CleanArtifactsOnce, Every: 10 * time.Minute, Timeout: time.Hour},          // files that no artifact has
-		{Name: "vacuum", Step: e.VacuumOnce, Every: 2 * time.Second, Timeout: 10 * time.Minute},               // the churning tables
+		{Name: "clock", Step: e.ClockOnce, Every: 5 * time.Second},                                                // the database's clock, carried forward by ours
+		{Name: "reaper", Step: e.ReapOnce, Every: time.Second, Greedy: true},                                      // takes back leases of silent workers
+		{Name: "admitter", Step: e.AdmitOnce, Every: 50 * time.Millisecond, Greedy: true, Wake: e.AdmitterWake()}, // READY to QUEUED
+		{Name: "gate", Step: e.GateOnce, Every: time.Second},                                                      // limits that another server has changed
+		{Name: "timer", Step: e.TimersOnce, Every: 200 * time.Millisecond, Greedy: true},                          // due retries, snoozes and start times
+		{Name: "sweeper", Step: e.SweepOnce, Every: 500 * time.Millisecond, Greedy: true},                         // cancelled and paused jobs' rows
+		{Name: "watcher", Step: e.WatchOnce, Every: 500 * time.Millisecond, Greedy: true},                         // out of time, or silent
+		{Name: "batches", Step: e.BatchesOnce, Every: 200 * time.Millisecond, Greedy: true},                       // replays and closes of many dead letters
+		{Name: "filer", Step: e.FileOnce, Every: 5 * time.Second, Greedy: true},                                   // dead letters of servers of an older schema
+		{Name: "expirer", Step: e.ExpireOnce, Every: time.Second, Greedy: true},                                   // jobs past their expires_at
+		{Name: "janitor", Step: e.CleanOnce, Every: 30 * time.Second, Greedy: true, Timeout: 5 * time.Minute},     // what nobody needs any more
+		{Name: "purger", Step: e.PurgeOnce, Every: time.Second, Greedy: true, Timeout: 5 * time.Minute},           // finished jobs that were kept long enough
+		{Name: "reconciler", Step: e.ReconcileOnce, Every: 2 * time.Second, Timeout: 5 * time.Minute},             // rows that do not agree with the records
+		{Name: "observer", Step: e.ObserveOnce, Every: 5 * time.Second},                                           // how long tasks ran, for forecasts
+		{Name: "artifacts", Step: e.CleanArtifactsOnce, Every: 10 * time.Minute, Timeout: time.Hour},              // files that no artifact has
+		{Name: "vacuum", Step: e.VacuumOnce, Every: 2 * time.Second, Timeout: 10 * time.Minute},                   // the churning tables
 	}
 }
 
@@ -118,7 +121,7 @@ func (s *Scheduler) run(ctx context.Context, l *running) {
 	pause := rand.N(l.Every)
 	failures, inRow := 0, 0
 	for {
-		if !sleep(ctx, pause) {
+		if !sleep(ctx, pause, l.Wake) {
 			return
 		}
 		n, err := l.step(ctx, log)
@@ -164,13 +167,15 @@ func (l *running) step(ctx context.Context, log *slog.Logger) (n int, err error)
 	return l.Step(ctx)
 }
 
-// sleep waits for d; it reports false when ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits for d, or until wake receives; it reports false when ctx ended.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return false
+	case <-wake:
+		return ctx.Err() == nil
 	case <-t.C:
 		return ctx.Err() == nil
 	}

@@ -35,7 +35,9 @@ var (
 	lostProbe    = "CASE WHEN c.state = 2 AND NOT EXISTS (SELECT 1 FROM task_running r WHERE r.task_id = c.probe AND r.lease_version = c.probe_version) THEN 1 ELSE 0 END"
 	stoppedLanes = driver.New("lanes of circuits that are not closed", "",
 		"SELECT "+qualify("c", circuitCols)+", l.id, l.queue, "+lostProbe+" FROM circuits c JOIN lanes l ON l.tenant = c.tenant AND l.circuit = c.name AND l.circuit <> '' "+
-			"WHERE c.state <> 0 AND (c.state <> 3 OR c.until > $1) ORDER BY c.tenant, c.name, l.id")
+			"WHERE c.state <> 0 AND (c.state <> 3 OR c.until > $1) "+
+			// The epoch of the gate comes along, as a circuit without a name.
+			"UNION ALL SELECT 0, '', {pg:0::smallint}{lite:0}, 0, g.epoch, 0, 0, 0, 0, {pg:'00000000-0000-0000-0000-000000000000'::uuid}{lite:zeroblob(16)}, 0, '', 0, 0, 0, 0, 0, 0, 0 FROM gates g WHERE g.id = 1 ORDER BY 1, 2, 17")
 	readCircuits = driver.New("read circuits", "tenant int, name text", "SELECT "+qualify("c", circuitCols)+" FROM {rows} JOIN circuits c ON c.tenant = {tenant} AND c.name = {name}")
 	lockCircuits = driver.New("lock circuits", "tenant int, name text",
 		"SELECT "+qualify("c", circuitCols)+" FROM {rows} JOIN circuits c ON c.tenant = {tenant} AND c.name = {name} ORDER BY c.tenant, c.name {for update of c}")
@@ -48,7 +50,7 @@ var (
 			"policy_failures = $13, policy_window = $14, policy_pause = $15, policy_max_pause = $16 WHERE tenant = $1 AND name = $2")
 	listCircuits  = driver.New("list circuits", "", "SELECT "+circuitCols+" FROM circuits WHERE tenant = $1 AND name > $2 ORDER BY tenant, name LIMIT $3")
 	circuitQueues = driver.New("queues of a circuit", "", "SELECT DISTINCT l.queue FROM lanes l WHERE l.tenant = $1 AND l.circuit = $2 AND l.circuit <> ''")
-	queueLanes    = driver.New("lanes of a queue", "", "SELECT id FROM lanes WHERE queue = $1 ORDER BY id")
+	queueLanes    = driver.New("lanes of a queue", "", "SELECT id, needs FROM lanes WHERE queue = $1 AND stage < 2 ORDER BY id")
 )
 
 func scanCircuit(r driver.Row, more ...any) (c CircuitRow, err error) {
@@ -67,14 +69,22 @@ func MakeCircuit(k CircuitKey) Stmt {
 	return Stmt{Text: makeCircuit, Args: []any{k.Tenant, k.Name, [16]byte{}}}
 }
 
-// StoppedLanes reads the lanes of all circuits that are not closed.
-func StoppedLanes(now instant, rows *[]StoppedLane) Stmt {
-	return Stmt{Text: stoppedLanes, Args: []any{int64(now)}, Scan: into(rows, func(r driver.Row) (s StoppedLane, err error) {
+// StoppedLanes reads the lanes of all circuits that are not closed, and the epoch of
+// the gate: what every claim must know.
+func StoppedLanes(now instant, rows *[]StoppedLane, epoch *int64) Stmt {
+	return Stmt{Text: stoppedLanes, Args: []any{int64(now)}, Scan: func(r driver.Row) error {
+		var s StoppedLane
 		var lost int64
+		var err error
 		s.CircuitRow, err = scanCircuit(r, &s.Lane, &s.Queue, &lost)
+		if s.Name == "" {
+			*epoch = int64(s.FirstAt)
+			return err
+		}
 		s.Lost = lost == 1
-		return s, err
-	})}
+		*rows = append(*rows, s)
+		return err
+	}}
 }
 
 func circuitKeys(keys []CircuitKey) []any {
@@ -123,9 +133,20 @@ func CircuitQueues(k CircuitKey, queues *[]int32) Stmt {
 	return Stmt{Text: circuitQueues, Args: []any{k.Tenant, k.Name}, Scan: into(queues, scanInt32)}
 }
 
-// QueueLanes reads every lane of a queue.
-func QueueLanes(queue int32, lanes *[]int32) Stmt {
-	return Stmt{Text: queueLanes, Args: []any{queue}, Scan: into(lanes, scanInt32)}
+// QueueLanes reads every lane of a queue in which QUEUED tasks may stand; those that
+// ask something particular of a worker go to particular instead.
+func QueueLanes(queue int32, lanes *[]int32, particular map[int32]string) Stmt {
+	return Stmt{Text: queueLanes, Args: []any{queue}, Scan: func(r driver.Row) error {
+		var id int32
+		var needs string
+		err := r.Scan(&id, &needs)
+		if needs != "" {
+			particular[id] = needs
+			return err
+		}
+		*lanes = append(*lanes, id)
+		return err
+	}}
 }
 
 func scanInt32(r driver.Row) (v int32, err error) { err = r.Scan(&v); return v, err }

@@ -11,19 +11,23 @@ type LaneKey struct {
 	Queue, Tenant int32
 	Kind          string
 	Circuit       string // empty is none
+	// Stage is what its tasks are to admission: see the schema. Needs is JSON of what
+	// they ask for, empty when that is nothing.
+	Stage int16
+	Needs string
 }
 
 var (
 	selectQueue  = driver.New("find queue", "", "SELECT id FROM queues WHERE name = $1")
 	insertQueue  = driver.New("insert queue", "", "INSERT INTO queues (id, name, created_at) SELECT coalesce(max(id), 0) + 1, $1, $2 FROM queues")
-	selectLane   = driver.New("find lane", "", "SELECT id FROM lanes WHERE queue = $1 AND tenant = $2 AND kind = $3 AND circuit = $4")
-	insertLane   = driver.New("insert lane", "", "INSERT INTO lanes (id, queue, tenant, kind, circuit) SELECT coalesce(max(id), 0) + 1, $1, $2, $3, $4 FROM lanes")
+	selectLane   = driver.New("find lane", "", "SELECT id FROM lanes WHERE queue = $1 AND tenant = $2 AND kind = $3 AND circuit = $4 AND stage = $5 AND needs = $6")
+	insertLane   = driver.New("insert lane", "", "INSERT INTO lanes (id, queue, tenant, kind, circuit, stage, needs) SELECT coalesce(max(id), 0) + 1, $1, $2, $3, $4, $5, $6 FROM lanes")
 	queueNames   = driver.New("read queues", "", "SELECT id, name FROM queues ORDER BY id")
 	tenantNames  = driver.New("read tenants", "", "SELECT id, name FROM tenants ORDER BY id")
-	tenantLanes  = driver.New("lanes of a tenant", "", "SELECT id FROM lanes WHERE queue = $1 AND tenant = $2 ORDER BY id")
-	kindLanes    = driver.New("lanes of kinds", "kind text", "SELECT l.id FROM {rows} JOIN lanes l ON l.queue = $1 AND l.tenant = $2 AND l.kind = {kind}")
-	anyKindLanes = driver.New("lanes of kinds of every tenant", "kind text", "SELECT l.id FROM {rows} JOIN lanes l ON l.queue = $1 AND l.kind = {kind}")
-	laneKeys     = driver.New("read lanes", "id int", "SELECT l.id, l.queue, l.tenant, l.kind FROM {rows} JOIN lanes l ON l.id = {id}")
+	tenantLanes  = driver.New("lanes of a tenant", "", "SELECT id, needs FROM lanes WHERE queue = $1 AND tenant = $2 AND stage < 2 ORDER BY id")
+	kindLanes    = driver.New("lanes of kinds", "kind text", "SELECT l.id, l.needs FROM {rows} JOIN lanes l ON l.queue = $1 AND l.tenant = $2 AND l.kind = {kind} AND l.stage < 2")
+	anyKindLanes = driver.New("lanes of kinds of every tenant", "kind text", "SELECT l.id, l.needs FROM {rows} JOIN lanes l ON l.queue = $1 AND l.kind = {kind} AND l.stage < 2")
+	laneKeys     = driver.New("read lanes", "id int", "SELECT l.id, l.queue, l.tenant, l.kind, l.circuit, l.stage, l.needs FROM {rows} JOIN lanes l ON l.id = {id}")
 	pipelineNum  = driver.New("find pipeline", "", "SELECT id FROM pipelines WHERE tenant = $1 AND name = $2 AND ($3 = 0 OR version = $3) ORDER BY version DESC LIMIT 1")
 	pipelineByID = driver.New("read pipeline", "", "SELECT tenant, name, version, definition FROM pipelines WHERE id = $1")
 )
@@ -53,9 +57,14 @@ func QueueNumber(ctx context.Context, tx Tx, name string, now instant) (int32, e
 
 // LaneNumber returns the number of a lane; a new selector gets one.
 func LaneNumber(ctx context.Context, tx Tx, k LaneKey) (int32, error) {
-	key := []any{k.Queue, k.Tenant, k.Kind, k.Circuit}
+	key := []any{k.Queue, k.Tenant, k.Kind, k.Circuit, k.Stage, k.Needs}
 	if k.Circuit != "" {
 		if err := tx.Pipe(ctx, MakeCircuit(CircuitKey{k.Tenant, k.Circuit})); err != nil {
+			return 0, err
+		}
+	}
+	if k.Stage == 1 && k.Needs != "" { // not every worker may take from it: claims must know
+		if err := tx.Pipe(ctx, LiftGate(0)); err != nil {
 			return 0, err
 		}
 	}
@@ -91,7 +100,7 @@ func LaneKeys(ids []int32, keys map[int32]LaneKey) Stmt {
 	return Stmt{Text: laneKeys, Cols: []any{ids}, Scan: func(r driver.Row) error {
 		var id int32
 		var k LaneKey
-		err := r.Scan(&id, &k.Queue, &k.Tenant, &k.Kind)
+		err := r.Scan(&id, &k.Queue, &k.Tenant, &k.Kind, &k.Circuit, &k.Stage, &k.Needs)
 		keys[id] = k
 		return err
 	}}
@@ -99,8 +108,9 @@ func LaneKeys(ids []int32, keys map[int32]LaneKey) Stmt {
 
 // LanesFor reads the lanes of a queue that a worker serves: those of its tenant,
 // of every tenant when that is 0, and of the kinds it has handlers for, of every
-// kind when it names none. nil is every lane.
-func LanesFor(queue, tenant int32, kinds []string, lanes map[int32][]int32) Stmt {
+// kind when it names none. nil is every lane. Those that ask something particular of
+// a worker go to particular instead.
+func LanesFor(queue, tenant int32, kinds []string, lanes map[int32][]int32, particular map[int32]string) Stmt {
 	s := Stmt{Text: tenantLanes, Args: []any{queue, tenant}}
 	switch {
 	case len(kinds) == 0 && tenant == 0:
@@ -114,7 +124,12 @@ func LanesFor(queue, tenant int32, kinds []string, lanes map[int32][]int32) Stmt
 	lanes[queue] = []int32{}
 	s.Scan = func(r driver.Row) error {
 		var id int32
-		err := r.Scan(&id)
+		var needs string
+		err := r.Scan(&id, &needs)
+		if needs != "" {
+			particular[id] = needs
+			return err
+		}
 		lanes[queue] = append(lanes[queue], id)
 		return err
 	}

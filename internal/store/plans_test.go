@@ -22,12 +22,16 @@ import (
 )
 
 // small are tables that stay small, so that reading all of one is no harm.
-var small = []string{"tenants", "tokens", "queues", "lanes", "circuits", "pipelines", "retention", "job_holds", "job_purges", "sessions", "schema_migrations", "schema_compat"}
+var small = []string{"tenants", "tokens", "queues", "lanes", "circuits", "pipelines", "retention", "job_holds", "job_purges", "sessions", "limits", "permits", "schema_migrations", "schema_compat"}
+
+// admitter are statements of the one server that decides who runs: they count and mend
+// all that runs, which is as much as there are slots.
+var admitter = []string{"count running by session and lane", "stand a lane's running in another", "lock who stands in lanes", "delete permits that nobody holds"}
 
 // wholly says of a statement that it is meant to read whole tables: those of an
-// audit, which have settings of their own.
+// audit, which have settings of their own, and those of the admitter.
 func wholly(name string) bool {
-	return strings.HasPrefix(name, "invariant ") || strings.HasPrefix(name, "audit of ")
+	return slices.Contains(admitter, name) || strings.HasPrefix(name, "invariant ") || strings.HasPrefix(name, "audit of ")
 }
 
 // TestNoStatementReadsAWholeTable: under the settings that every connection has,

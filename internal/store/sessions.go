@@ -19,6 +19,7 @@ type SessionRow struct {
 	Queues    []string
 	Kinds     []string
 	Labels    map[string]string
+	Resources map[string]int64
 	Slots     int32
 	Version   string
 	Draining  bool
@@ -29,8 +30,8 @@ type SessionRow struct {
 
 var (
 	insertSession = driver.New("insert session", "",
-		"INSERT INTO sessions (tenant, actor, worker, queues, kinds, labels, slots, version, draining, started_at, expires_at, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $10, 0) RETURNING id")
-	sessionCols  = "id, tenant, actor, worker, queues, kinds, labels, slots, version, draining, started_at, expires_at, ended"
+		"INSERT INTO sessions (tenant, actor, worker, queues, kinds, labels, slots, version, draining, started_at, expires_at, ended, resources) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $10, 0, $11) RETURNING id")
+	sessionCols  = "id, tenant, actor, worker, queues, kinds, labels, slots, version, draining, started_at, expires_at, ended, resources"
 	readSessions = driver.New("read sessions", "id bigint", "SELECT "+qualify("s", sessionCols)+" FROM {rows} JOIN sessions s ON s.id = {id}")
 	// A claim shares the session's row, so that the reaper, which takes it whole, waits for it.
 	shareSessions = driver.New("share sessions", "id bigint", "SELECT "+qualify("s", sessionCols)+" FROM {rows} JOIN sessions s ON s.id = {id} {for share of s}")
@@ -54,13 +55,13 @@ var (
 )
 
 func scanSession(r driver.Row) (s SessionRow, err error) {
-	var queues, kinds, labels string
+	var queues, kinds, labels, resources string
 	var draining, ended int16
-	if err = r.Scan(&s.ID, &s.Tenant, &s.Actor, &s.Worker, &queues, &kinds, &labels, &s.Slots, &s.Version, &draining, (*int64)(&s.StartedAt), (*int64)(&s.ExpiresAt), &ended); err != nil {
+	if err = r.Scan(&s.ID, &s.Tenant, &s.Actor, &s.Worker, &queues, &kinds, &labels, &s.Slots, &s.Version, &draining, (*int64)(&s.StartedAt), (*int64)(&s.ExpiresAt), &ended, &resources); err != nil {
 		return s, err
 	}
 	s.Draining, s.Ended = draining != 0, ended != 0
-	return s, errors.Join(json.Unmarshal([]byte(queues), &s.Queues), json.Unmarshal([]byte(kinds), &s.Kinds), json.Unmarshal([]byte(labels), &s.Labels))
+	return s, errors.Join(json.Unmarshal([]byte(queues), &s.Queues), json.Unmarshal([]byte(kinds), &s.Kinds), json.Unmarshal([]byte(labels), &s.Labels), json.Unmarshal([]byte(resources), &s.Resources))
 }
 
 func toJSON(v any) string {
@@ -73,7 +74,7 @@ func toJSON(v any) string {
 
 // InsertSession stores a new session and sets its ID.
 func InsertSession(ctx context.Context, tx Tx, s *SessionRow) error {
-	return tx.Pipe(ctx, Stmt{Text: insertSession, Args: []any{s.Tenant, s.Actor, s.Worker, toJSON(s.Queues), toJSON(s.Kinds), toJSON(s.Labels), s.Slots, s.Version, int64(s.StartedAt), int64(s.ExpiresAt)},
+	return tx.Pipe(ctx, Stmt{Text: insertSession, Args: []any{s.Tenant, s.Actor, s.Worker, toJSON(s.Queues), toJSON(s.Kinds), toJSON(s.Labels), s.Slots, s.Version, int64(s.StartedAt), int64(s.ExpiresAt), toJSON(s.Resources)},
 		Scan: func(r driver.Row) error { return r.Scan(&s.ID) }})
 }
 

@@ -22,7 +22,7 @@ var (
 		"SELECT a.task_id, a.lease_version, a.session_id, a.status, a.outcome, a.error FROM {rows} JOIN attempts a ON a.task_id = {task_id} AND a.lease_version = {lease_version}")
 	readFinals = driver.New("read ends of tasks", "task_id uuid, lease_version int",
 		"SELECT f.task_id, f.lease_version, f.session_id, f.status, 'succeeded', f.error FROM {rows} JOIN task_final f ON f.task_id = {task_id} AND f.lease_version = {lease_version} AND f.status = 8")
-	laneByID = driver.New("read lane", "", "SELECT queue, tenant, kind, circuit FROM lanes WHERE id = $1")
+	laneByID = driver.New("read lane", "", "SELECT queue, tenant, kind, circuit, stage, needs FROM lanes WHERE id = $1")
 )
 
 // ReadJobHeads reads the heads of jobs.
@@ -71,6 +71,6 @@ func ReadEnds(leases []Lease, ends map[Lease]End) []Stmt {
 
 // LaneByID reads a lane's selector.
 func LaneByID(ctx context.Context, tx Tx, id int32) (k LaneKey, err error) {
-	err = tx.Pipe(ctx, Stmt{Text: laneByID, Args: []any{id}, Scan: func(r driver.Row) error { return r.Scan(&k.Queue, &k.Tenant, &k.Kind, &k.Circuit) }})
+	err = tx.Pipe(ctx, Stmt{Text: laneByID, Args: []any{id}, Scan: func(r driver.Row) error { return r.Scan(&k.Queue, &k.Tenant, &k.Kind, &k.Circuit, &k.Stage, &k.Needs) }})
 	return k, err
 }

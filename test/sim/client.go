@@ -91,6 +91,9 @@ func (c *client) submit(a *action) {
 func (c *client) job(d *draft) drover.NewJob {
 	wall := c.w.now().Add(c.wall)
 	j := drover.NewJob{Kind: d.kind, Queue: d.queue, Class: d.class, Retry: d.retry, Timeout: drover.Duration(d.timeout), ScheduleToClose: drover.Duration(d.closes), Heartbeat: drover.Duration(d.beats), IdempotencyKey: d.key, Input: json.RawMessage(fmt.Sprintf(`{"tag":%d}`, d.tag))}
+	if d.limited {
+		j.Limits = map[string]int64{limitName: 1}
+	}
 	if d.shape != nil {
 		j.Pipeline = d.shape.name
 		list := make([]int, d.list)

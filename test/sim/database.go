@@ -12,6 +12,7 @@ import (
 	lite "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
+	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
 	"github.com/drover-dev/drover/internal/store"
 	"github.com/drover-dev/drover/internal/store/driver"
@@ -88,6 +89,9 @@ func openDatabase(ctx context.Context) (*database, error) {
 			}
 		}
 	}
+	if _, err := e.SetLimit(ctx, d.callers[0], limitName, drover.NewLimit{Max: limitMax, Shared: true}, engine.Precondition{}, false); err != nil {
+		return nil, err
+	}
 	// Queues and lanes get their numbers now: a world must not depend on the one before.
 	list := []string{"BEGIN IMMEDIATE"}
 	err = drv.Read(ctx, func(tx driver.Tx) error {
@@ -102,7 +106,11 @@ func openDatabase(ctx context.Context) (*database, error) {
 		}
 		for _, t := range tables {
 			switch t {
-			case "schema_migrations", "tenants", "pipelines":
+			case "schema_migrations", "tenants", "pipelines", "limits":
+			case "gates":
+				list = append(list, "UPDATE gates SET epoch = 1, changed_at = 0")
+			case "leaders":
+				list = append(list, "UPDATE leaders SET holder = '', term = 0, expires_at = 0")
 			default:
 				list = append(list, "DELETE FROM "+t)
 			}
@@ -125,9 +133,16 @@ func openDatabase(ctx context.Context) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
+	list = append(list, "UPDATE limits SET written = 1")
 	d.wipe = strings.Join(append(list, "COMMIT"), ";\n")
 	return d, nil
 }
+
+// The limit that some of a world's tasks take of.
+const (
+	limitName = "vendor"
+	limitMax  = 2
+)
 
 var (
 	tableNames  = driver.New("sim: tables", "", "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")

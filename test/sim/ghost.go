@@ -30,6 +30,7 @@ type ghost struct {
 	arts     map[drover.ArtifactID]*gart
 	deleted  map[*gjob]bool // by a client
 	open     int            // jobs that have not ended
+	held     int            // tasks that are queued or running and take of the limit
 	busy     int            // tasks that are ready, queued or running
 	latest   int64          // time that a server's clock has shown
 }
@@ -84,6 +85,7 @@ type gjob struct {
 	timeout  time.Duration
 	closes   time.Duration
 	beats    time.Duration
+	limited  bool // its task takes of the limit
 	purged   bool // its row in jobs is gone
 	retry    drover.Retry
 	due      int64
@@ -238,6 +240,9 @@ func (g *ghost) commit(c *call, changes []change) {
 	for _, mv := range m.moves {
 		g.moved(m, mv)
 	}
+	if g.held > limitMax {
+		g.fail(c, "I31", "%d tasks hold of a limit of %d", g.held, limitMax)
+	}
 	g.looseEnds(m)
 	for _, j := range m.touched {
 		g.checkJob(m, j)
@@ -330,6 +335,7 @@ func (g *ghost) apply(m *commit, ch change) {
 			t.row.place = nowhere
 			t.job.openRows--
 			g.count(t.hand.place, -1)
+			g.permits(t, t.hand.place, -1)
 		case ch.old == nil:
 			from := t.hand
 			if t.row.place != nowhere && t.row.place != final {
@@ -342,6 +348,7 @@ func (g *ghost) apply(m *commit, ch change) {
 			t.row = read(is)
 			t.job.openRows++
 			g.count(r.place, 1)
+			g.permits(t, r.place, 1)
 			m.moves = append(m.moves, move{t, from, t.row})
 		default:
 			old := read(was)
@@ -430,6 +437,14 @@ func (g *ghost) count(p place, by int) {
 	}
 }
 
+// permits counts the tasks that hold of the limit: a row that is queued or running is
+// a holder, whatever the database has written of it.
+func (g *ghost) permits(t *gtask, p place, by int) {
+	if t.job.limited && (p == queued || p == running) {
+		g.held += by
+	}
+}
+
 func (g *ghost) newJob(m *commit, r row) {
 	j := &gjob{id: r.id("id"), tag: -1, due: r.num("due_at"), at: map[[2]int]*gtask{}, max: 4, retry: shapeRetry}
 	for i, c := range g.w.db.callers[:2] {
@@ -468,7 +483,7 @@ func (g *ghost) bind(m *commit, j *gjob, input string) {
 		}
 		j.tag, j.shape, j.body = d.tag, d.shape, bodyOf(&m.c.submit.jobs[i])
 		if d.shape == nil {
-			j.retry, j.timeout, j.closes, j.beats = drover.Retry{}, d.timeout, d.closes, d.beats
+			j.retry, j.timeout, j.closes, j.beats, j.limited = drover.Retry{}, d.timeout, d.closes, d.beats, d.limited
 			if d.retry != nil {
 				j.retry = *d.retry
 				j.max = cmp.Or(d.retry.MaxAttempts, 4)
@@ -822,7 +837,7 @@ func (g *ghost) moved(m *commit, mv move) {
 		if from.due > m.to || t.due > m.to {
 			bad("I37", "it starts %v early", us(max(from.due, t.due)-m.to))
 		}
-		if (to.place == ready) != (j.paused || j.cause != 0) { // a cancel may not have swept it yet
+		if (to.place == ready) != (j.paused || j.cause != 0 || j.limited) { // a cancel may not have swept it yet
 			bad("I18", "its job's pause is %v, cause %d", j.paused, j.cause)
 		}
 	case from.line && to.place == delayed:
@@ -837,7 +852,7 @@ func (g *ghost) moved(m *commit, mv move) {
 			bad("I09", "in the lane of held tasks")
 		}
 	case from.place == ready && to.place == ready:
-		if !j.paused && j.cause == 0 {
+		if !j.paused && j.cause == 0 && !(j.limited && (c.kind == "sweep" || c.kind == "resume")) { // it is in line again
 			bad("I09", "its job is not held")
 		}
 	case from.place == queued && to.place == ready:
@@ -887,7 +902,7 @@ func (g *ghost) started(m *commit, mv move, bad func(string, string, ...any)) {
 		if t.due > m.to {
 			bad("I37", "it starts %v early", us(t.due-m.to))
 		}
-		if (to.place == ready) != t.job.paused {
+		if (to.place == ready) != (t.job.paused || t.job.limited) {
 			bad("I18", "its job's pause is %v", t.job.paused)
 		}
 	case delayed:

@@ -90,6 +90,7 @@ type draft struct {
 	key     string
 	named   bool          // the client makes the job's id
 	list    int           // elements of the input's list
+	limited bool          // the one task takes of a limit
 	timeout time.Duration // of an attempt of the one task
 	closes  time.Duration // schedule_to_close of the one task
 	beats   time.Duration // how long an attempt of it may be silent
@@ -264,6 +265,7 @@ func (p *plan) drawDraft(s source, tag int) draft {
 	}
 	i := s.IntN(6)
 	d.kind, d.queue = kindOf(i), queueOf(i)
+	d.limited = newSource(p.seed, 4, uint64(tag)).often(0.4) // of its own: the other draws are as they were
 	if s.often(0.3) {
 		d.timeout = s.between(500*time.Millisecond, 2*time.Second)
 	}

@@ -25,3 +25,94 @@ CREATE TABLE map_live (
   running INT NOT NULL, waiting INT NOT NULL,
   PRIMARY KEY (job_id, node)
 ) {hot};
+
+-- Limits and admission. A lane has what its tasks ask for, and a stage: 0 is where
+-- tasks stand that need no admission, or wait for one; 2 where those wait that always
+-- need one; 1 where those stand that were admitted, from their admission to the end of
+-- the attempt. What stands in a lane of stage 1 holds permits. The table is made anew,
+-- as its key is another one. Limits are to be set only when every server has this schema.
+ALTER TABLE lanes ADD COLUMN stage SMALLINT NOT NULL DEFAULT 0;
+
+CREATE TABLE lanes_limited (
+  id INT NOT NULL PRIMARY KEY,
+  queue INT NOT NULL,
+  tenant INT NOT NULL,
+  kind TEXT NOT NULL,
+  circuit TEXT NOT NULL DEFAULT '', -- empty is none
+  stage SMALLINT NOT NULL DEFAULT 0,
+  needs TEXT NOT NULL DEFAULT '', -- JSON of what its tasks ask for; empty is nothing
+  UNIQUE (queue, tenant, kind, stage, circuit, needs)
+) {key};
+INSERT INTO lanes_limited (id, queue, tenant, kind, circuit, stage) SELECT id, queue, tenant, kind, circuit, stage FROM lanes;
+DROP TABLE lanes;
+ALTER TABLE lanes_limited RENAME TO lanes;
+CREATE INDEX lanes_circuit ON lanes (tenant, circuit) WHERE circuit <> ''; -- what an open circuit stops
+CREATE INDEX lanes_particular ON lanes (queue) WHERE stage = 1 AND needs <> ''; -- in which queues not every worker runs every task
+
+CREATE TABLE limits (
+  id INT NOT NULL PRIMARY KEY,
+  tenant INT NOT NULL, -- 0: of the installation
+  name TEXT NOT NULL,
+  scope SMALLINT NOT NULL, -- admit.Scope
+  queue INT NOT NULL, -- it applies to; 0 is every one
+  kind TEXT NOT NULL, -- it applies to; empty is every one
+  permits BIGINT NOT NULL, -- 0: it is a rate
+  period BIGINT NOT NULL, -- of a rate: nanoseconds for each unit
+  burst BIGINT NOT NULL,
+  arrival BIGINT NOT NULL, -- until when the rate is used up, in nanoseconds
+  until BIGINT NOT NULL, -- nothing starts before: a downstream asked for it
+  written SMALLINT NOT NULL, -- 0: the permits of what was admitted before it are still to be written
+  version INT NOT NULL,
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  actor TEXT NOT NULL,
+  UNIQUE (tenant, name)
+) {session};
+
+CREATE TABLE permits ( -- of tasks that stand in a lane of stage 1
+  task_id {uuid} NOT NULL,
+  limit_id INT NOT NULL,
+  key TEXT NOT NULL, -- concurrency key, where the limit counts by it
+  weight BIGINT NOT NULL,
+  at BIGINT NOT NULL,
+  PRIMARY KEY (task_id, limit_id)
+) {hot};
+CREATE INDEX permits_limit ON permits (limit_id, key, at); -- usage, holders
+
+CREATE TABLE limit_changes ( -- insert only: who changed what
+  id {serial},
+  tenant INT NOT NULL,
+  name TEXT NOT NULL, -- of the limit, or queue:NAME
+  action TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  at BIGINT NOT NULL,
+  was TEXT NOT NULL, -- JSON, or empty
+  becomes TEXT NOT NULL
+) {big};
+CREATE INDEX limit_changes_of ON limit_changes (tenant, name, id);
+
+CREATE TABLE gates ( -- one row: rises with every change of what has to be admitted
+  id INT NOT NULL PRIMARY KEY,
+  epoch BIGINT NOT NULL,
+  changed_at BIGINT NOT NULL
+) {key};
+INSERT INTO gates (id, epoch, changed_at) VALUES (1, 0, 0);
+
+CREATE TABLE leaders ( -- who does what only one may do
+  name TEXT NOT NULL PRIMARY KEY,
+  holder TEXT NOT NULL,
+  term BIGINT NOT NULL,
+  expires_at BIGINT NOT NULL
+) {session};
+INSERT INTO leaders (name, holder, term, expires_at) VALUES ('admitter', '', 0, 0);
+
+ALTER TABLE queues ADD COLUMN paused SMALLINT NOT NULL DEFAULT 0; -- 1: nothing starts
+ALTER TABLE queues ADD COLUMN draining SMALLINT NOT NULL DEFAULT 0; -- 1: takes no new jobs
+ALTER TABLE queues ADD COLUMN intake TEXT NOT NULL DEFAULT ''; -- JSON of its overload policy, or empty
+ALTER TABLE queues ADD COLUMN changed_at BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE queues ADD COLUMN actor TEXT NOT NULL DEFAULT '';
+ALTER TABLE queues ADD COLUMN reason TEXT NOT NULL DEFAULT '';
+ALTER TABLE tenants ADD COLUMN weight {real} NOT NULL DEFAULT 1; -- its share of slots beside others'
+ALTER TABLE tenants ADD COLUMN intake TEXT NOT NULL DEFAULT ''; -- JSON of its overload policy, or empty
+ALTER TABLE sessions ADD COLUMN resources TEXT NOT NULL DEFAULT '{}'; -- JSON of what the worker has besides slots

@@ -1,0 +1,108 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/protocol"
+)
+
+func (a *API) listLimits(w http.ResponseWriter, r *request) error {
+	list, err := a.engine.Limits(r.Context(), r.caller)
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, protocol.Page[drover.Limit]{Items: list})
+}
+
+func (a *API) getLimit(w http.ResponseWriter, r *request) error {
+	l, err := a.engine.Limit(r.Context(), r.caller, r.PathValue("limit"))
+	return a.limit(w, r, l, err)
+}
+
+func (a *API) setLimit(w http.ResponseWriter, r *request) error {
+	var in drover.NewLimit
+	if err := a.body(w, r, &in); err != nil {
+		return err
+	}
+	p, dry, err := r.change()
+	if err != nil {
+		return err
+	}
+	l, err := a.engine.SetLimit(r.Context(), r.caller, r.PathValue("limit"), in, p, dry)
+	return a.limit(w, r, l, err)
+}
+
+func (a *API) deleteLimit(w http.ResponseWriter, r *request) error {
+	p, dry, err := r.change()
+	if err != nil {
+		return err
+	}
+	l, err := a.engine.DeleteLimit(r.Context(), r.caller, r.PathValue("limit"), r.query.Get("reason"), p, dry)
+	switch {
+	case err != nil:
+		return err
+	case dry:
+		return a.reply(w, r, http.StatusOK, l)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// limit answers with a limit; its version is its ETag.
+func (a *API) limit(w http.ResponseWriter, r *request, l drover.Limit, err error) error {
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", `"`+strconv.Itoa(l.Version)+`"`)
+	return a.reply(w, r, http.StatusOK, l)
+}
+
+// change reads what a change expects, and if it is only to be tried.
+func (r *request) change() (p engine.Precondition, dry bool, err error) {
+	switch v := r.query.Get("dry_run"); v {
+	case "", "false":
+	case "true":
+		dry = true
+	default:
+		return p, false, invalidQuery("dry_run", strconv.Quote(clip(v, 40))+" is not true or false")
+	}
+	if v := r.Header.Get("If-None-Match"); v != "" {
+		if v != "*" {
+			return p, false, invalidQuery("If-None-Match", "must be * here: there must be none yet")
+		}
+		p.New = true
+	}
+	if v := r.Header.Get("If-Match"); v != "" && v != "*" {
+		if p.Version, err = strconv.Atoi(strings.Trim(v, `"`)); err != nil || p.Version < 1 {
+			return p, false, drover.Errorf(drover.CodePreconditionFailed, "If-Match %s is no ETag of this thing", strconv.Quote(clip(v, 40)))
+		}
+	}
+	return p, dry, nil
+}
+
+func pauseQueue(e *engine.Engine) queueAction  { return e.PauseQueue }
+func resumeQueue(e *engine.Engine) queueAction { return e.ResumeQueue }
+func drainQueue(e *engine.Engine) queueAction  { return e.DrainQueue }
+
+// queueAction is what the routes of a queue's state call.
+type queueAction func(ctx context.Context, c engine.Caller, name string, r engine.Request) (drover.Queue, error)
+
+// onQueue serves a route that changes the state of a queue.
+func onQueue(of func(*engine.Engine) queueAction) func(*API, http.ResponseWriter, *request) error {
+	return func(a *API, w http.ResponseWriter, r *request) error {
+		var in protocol.QueueRequest
+		if err := a.body(w, r, &in); err != nil {
+			return err
+		}
+		q, err := of(a.engine)(r.Context(), r.caller, r.PathValue("queue"), engine.Request{Reason: in.Reason})
+		if err != nil {
+			return err
+		}
+		return a.reply(w, r, http.StatusOK, q)
+	}
+}

@@ -1,0 +1,487 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/admit"
+	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/internal/lifecycle"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// Bounds of what a limit can be.
+const (
+	maxPermits   = 1_000_000_000
+	minRate      = 1e-6
+	maxRate      = 1e6
+	maxHolders   = 100
+	maxLimitRows = 10_000
+	// burstFor is the time whose starts may come at once where no burst is set.
+	burstFor = 250 * time.Millisecond
+)
+
+var scopeNames = map[string]admit.Scope{drover.ScopeGlobal: admit.Global, drover.ScopeTenant: admit.Tenant, drover.ScopeQueue: admit.InLine,
+	drover.ScopeKind: admit.OfKind, drover.ScopeKey: admit.PerKey, drover.ScopeNamed: admit.Named}
+
+func scopeName(s admit.Scope) string {
+	for name, x := range scopeNames {
+		if x == s {
+			return name
+		}
+	}
+	return ""
+}
+
+// Precondition is what a change of something that has versions expects: If-Match and
+// If-None-Match of the API. The zero value expects nothing.
+type Precondition struct {
+	// Version is the version that it must have; 0 is any.
+	Version int
+	// New says that there must be none.
+	New bool
+}
+
+func (p Precondition) check(what string, version int32) error {
+	switch {
+	case p.New && version > 0:
+		return drover.Errorf(drover.CodePreconditionFailed, "there is a %s already, version %d", what, version)
+	case p.Version > 0 && int32(p.Version) != version:
+		if version == 0 {
+			return drover.Errorf(drover.CodePreconditionFailed, "there is no %s", what)
+		}
+		return drover.Errorf(drover.CodePreconditionFailed, "the %s has version %d by now; look at it again", what, version)
+	}
+	return nil
+}
+
+// limitOf validates what a limit is to be and fills the defaults in.
+func (e *Engine) limitOf(ctx context.Context, c Caller, name string, n drover.NewLimit) (store.LimitRow, error) {
+	var bad []drover.FieldError
+	say := func(field, format string, args ...any) {
+		bad = append(bad, drover.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+	if !dag.ValidName(name) {
+		say("name", "%q is no name for a limit: a lower-case letter, then up to 62 lower-case letters, digits, _ and -", cut(name))
+	}
+	n.Scope = cmp.Or(n.Scope, drover.ScopeNamed)
+	scope, ok := scopeNames[n.Scope]
+	if !ok {
+		say("scope", "%q is not global, tenant, queue, kind, key or named", cut(n.Scope))
+	}
+	switch {
+	case n.Max == 0 && n.Rate == 0:
+		say("max", "must be at least 1; a limit that lets nothing start is a paused queue")
+	case n.Max != 0 && n.Rate != 0:
+		say("rate", "max and rate exclude each other; make two limits")
+	case n.Rate == 0 && (n.Max < 1 || n.Max > maxPermits):
+		say("max", "%d is outside 1 to %d", n.Max, maxPermits)
+	case n.Max == 0 && (n.Rate < minRate || n.Rate > maxRate || math.IsNaN(n.Rate)):
+		say("rate", "%v a second is outside 0.000001 to 1000000", n.Rate)
+	}
+	row := store.LimitRow{Tenant: c.Tenant, Name: name, Scope: int16(scope), Kind: n.Kind, Permits: n.Max, UpdatedAt: e.now(), Actor: c.Actor}
+	if n.Rate != 0 && len(bad) == 0 {
+		row.Period = int64(math.Ceil(float64(time.Second) / n.Rate))
+		if row.Burst = n.Burst; n.Burst == 0 {
+			row.Burst = max(1, int64(math.Ceil(n.Rate*burstFor.Seconds())))
+		}
+		if row.Burst < 1 || row.Burst > maxPermits || float64(row.Burst)*float64(row.Period) > float64(farFuture) {
+			say("burst", "must be at least 1, and no more than comes in ten years")
+		}
+	} else if n.Burst != 0 {
+		say("burst", "only of a rate")
+	}
+	if scope == admit.PerKey && n.Rate != 0 {
+		say("rate", "a limit by key has a max")
+	}
+	if n.Queue != "" {
+		checkName(say, "queue", n.Queue)
+	} else if scope == admit.InLine {
+		say("queue", "name the queue")
+	}
+	if n.Kind != "" {
+		checkName(say, "kind", n.Kind)
+	} else if scope == admit.OfKind {
+		say("kind", "name the kind of task")
+	}
+	if (scope == admit.Global || scope == admit.Tenant) && (n.Queue != "" || n.Kind != "") {
+		say("scope", "a limit of scope %s is for all its tasks; use queue or kind", n.Scope)
+	}
+	if n.Shared && scope != admit.Named && scope != admit.Global && scope != admit.InLine {
+		say("shared", "only a named limit is shared by tenants")
+	}
+	if len(n.Reason) > 1000 || !clean(n.Reason) {
+		say("reason", "must have at most 1000 bytes of valid UTF-8 without control characters")
+	}
+	if len(bad) > 0 {
+		return row, &drover.Error{Code: drover.CodeValidation, Detail: "the limit is not valid", Fields: bad}
+	}
+	if scope == admit.Global || scope == admit.InLine || n.Shared {
+		if !c.Has("admin") {
+			return row, drover.Errorf(drover.CodeForbidden, "scope admin: a limit for all tenants needs it")
+		}
+		row.Tenant = 0
+	}
+	var err error
+	if n.Queue != "" {
+		row.Queue, err = e.queue(ctx, n.Queue)
+	}
+	return row, err
+}
+
+// SetLimit makes a limit or changes how much it has. dry tells what would change, and
+// changes nothing.
+func (e *Engine) SetLimit(ctx context.Context, c Caller, name string, n drover.NewLimit, p Precondition, dry bool) (drover.Limit, error) {
+	row, err := e.limitOf(ctx, c, name, n)
+	if err != nil {
+		return drover.Limit{}, err
+	}
+	return e.changeLimit(ctx, c, row, p, dry, n.Reason, false)
+}
+
+// DeleteLimit removes a limit: nothing is bounded by it any more. A task that asks for
+// a named one that is gone runs as if it did not, and is refused at submission.
+func (e *Engine) DeleteLimit(ctx context.Context, c Caller, name, reason string, p Precondition, dry bool) (drover.Limit, error) {
+	return e.changeLimit(ctx, c, store.LimitRow{Name: name, Tenant: c.Tenant, UpdatedAt: e.now(), Actor: c.Actor}, p, dry, reason, true)
+}
+
+// findLimit finds a limit by name: the tenant's own, or one for all.
+func findLimit(limits []store.LimitRow, tenant int32, name string) (found store.LimitRow) {
+	for _, l := range limits {
+		if l.Name == name && (l.Tenant == tenant || l.Tenant == 0 && found.ID == 0) {
+			found = l
+		}
+	}
+	return found
+}
+
+func (e *Engine) changeLimit(ctx context.Context, c Caller, to store.LimitRow, p Precondition, dry bool, reason string, remove bool) (drover.Limit, error) {
+	var out drover.Limit
+	run := e.db.Write
+	if dry {
+		run = e.db.Read
+	}
+	err := run(ctx, func(tx store.Tx) error {
+		now := e.now()
+		if !dry { // no decision is under way meanwhile
+			if err := tx.Pipe(ctx, store.LockLeader(leadName)); err != nil {
+				return err
+			}
+		}
+		g, err := readGate(ctx, tx, now)
+		if err != nil {
+			return err
+		}
+		was := findLimit(g.limits, c.Tenant, to.Name)
+		if err := p.check("limit "+to.Name, was.Version); err != nil {
+			return err
+		}
+		if was.ID == 0 && remove {
+			return notFound("limit", to.Name)
+		}
+		if was.ID != 0 && was.Tenant == 0 && !c.Has("admin") {
+			return drover.Errorf(drover.CodeForbidden, "scope admin: limit %s is for all tenants", to.Name)
+		}
+		if was.ID != 0 && !remove && (was.Scope != to.Scope || was.Tenant != to.Tenant || was.Queue != to.Queue || was.Kind != to.Kind || (was.Period == 0) != (to.Period == 0)) {
+			return drover.Errorf(drover.CodeConflict, "limit %s is another one: its scope, queue and kind stay, and if it is a rate; delete it first, or take another name", to.Name)
+		}
+		if was.ID == 0 && len(g.limits) >= maxLimitRows {
+			return drover.Errorf(drover.CodeBudget, "there are %d limits; at most %d", len(g.limits), maxLimitRows)
+		}
+		after := *g.with(was, to, remove)
+		out, err = e.showLimit(ctx, tx, to, nil)
+		if err != nil {
+			return err
+		}
+		if dry {
+			if out.Preview, err = e.previewLimit(ctx, tx, g, &after, was, to, remove, now); err != nil {
+				return err
+			}
+			out.Version = int(was.Version)
+			return nil
+		}
+		change := store.LimitChange{Tenant: to.Tenant, Name: to.Name, Action: "set", Actor: c.Actor, Reason: reason, At: now, Was: e.limitText(ctx, tx, was), Becomes: e.limitText(ctx, tx, to)}
+		var list []store.Stmt
+		switch {
+		case remove:
+			change.Tenant, change.Action, change.Becomes = was.Tenant, "deleted", ""
+			list = store.DeleteLimit(was)
+		case was.ID == 0:
+			list = []store.Stmt{store.InsertLimit(to)}
+		default:
+			list = []store.Stmt{store.UpdateLimit(to)}
+		}
+		if err := tx.Pipe(ctx, append(list, store.InsertLimitChange(change), store.LiftGate(now))...); err != nil {
+			return err
+		}
+		if remove {
+			return nil
+		}
+		var rows []store.LimitRow
+		if err := tx.Pipe(ctx, store.LockLimit(to.Tenant, to.Name, &rows)); err != nil || len(rows) == 0 {
+			return cmp.Or(err, store.ErrRetry)
+		}
+		out, err = e.showLimit(ctx, tx, rows[0], nil)
+		return err
+	})
+	if errors.Is(err, store.ErrUnique) {
+		err = drover.Errorf(drover.CodeConflict, "limit %s was made in this moment by somebody else", to.Name)
+	}
+	if err != nil {
+		return drover.Limit{}, fmt.Errorf("limit %s: %w", cut(to.Name), err)
+	}
+	if !dry {
+		e.gateChanged(ctx)
+	}
+	return out, nil
+}
+
+// gateChanged makes this server know at once what it has just changed. Where that
+// fails the next claim or look does.
+func (e *Engine) gateChanged(ctx context.Context) {
+	if _, err := e.GateOnce(ctx); err != nil {
+		e.log.WarnContext(ctx, "limits not read; will try again", "err", err)
+	}
+	e.WakeAdmitter()
+}
+
+// with is the gate as a change would make it.
+func (g *gate) with(was, to store.LimitRow, remove bool) *gate {
+	out := &gate{epoch: g.epoch, at: g.at, queues: g.queues, tenants: g.tenants, particular: g.particular}
+	for _, l := range g.limits {
+		switch {
+		case l.ID != was.ID || was.ID == 0:
+			out.limits = append(out.limits, l)
+		case !remove:
+			l.Permits, l.Period, l.Burst = to.Permits, to.Period, to.Burst
+			out.limits = append(out.limits, l)
+		}
+	}
+	if was.ID == 0 && !remove {
+		to.ID = math.MaxInt32
+		out.limits = append(out.limits, to)
+	}
+	return out
+}
+
+// previewLimit decides what waits without a change and with it, and compares.
+func (e *Engine) previewLimit(ctx context.Context, tx store.Tx, before, after *gate, was, to store.LimitRow, remove bool, now lifecycle.Instant) (*drover.LimitPreview, error) {
+	p := &drover.LimitPreview{}
+	var starts [2]map[drover.TaskID]bool
+	for i, g := range []*gate{before, after} {
+		w, err := e.readWaiting(ctx, tx, now, store.Line{}, g)
+		if err != nil {
+			return nil, err
+		}
+		id := cmp.Or(was.ID, math.MaxInt32)
+		if i == 1 && was.ID == 0 { // what is admitted or runs has no permits of it yet
+			used, err := e.wouldHold(ctx, tx, w, after.limits[len(after.limits)-1])
+			if err != nil {
+				return nil, err
+			}
+			for k := range w.Limits {
+				if w.Limits[k].ID == id {
+					w.Limits[k].Used = used
+				}
+			}
+			p.Applies = used
+		}
+		starts[i] = map[drover.TaskID]bool{}
+		for _, t := range w.open {
+			starts[i][t.ID] = !w.Held[t.Job]
+		}
+		for _, ad := range admit.Decide(w.View).Admitted {
+			starts[i][w.heads[ad.Line][ad.Head].ID] = true
+		}
+		if i == 0 && was.ID != 0 {
+			for _, l := range w.usage {
+				if l.Limit == was.ID {
+					p.Applies += l.Weight
+				}
+			}
+		}
+		if i == 1 && !remove {
+			for k := range w.Lines {
+				for _, t := range w.Lines[k].Takes {
+					if l := &w.Limits[t.Limit]; l.ID == id && (l.Period == 0 && t.Weight > l.Max || l.Period > 0 && t.Weight > l.Burst) {
+						p.Never += len(w.Lines[k].Heads)
+					}
+				}
+			}
+		}
+	}
+	if !remove && to.Period == 0 && admit.Scope(to.Scope) != admit.PerKey {
+		p.Over = max(p.Applies-to.Permits, 0)
+	}
+	for id, yes := range starts[1] {
+		if yes && !starts[0][id] {
+			p.Starts++
+		}
+	}
+	for id, yes := range starts[0] {
+		if yes && !starts[1][id] {
+			p.Waits++
+		}
+	}
+	return p, nil
+}
+
+// wouldHold counts what a new limit would apply to of what is admitted or runs.
+func (e *Engine) wouldHold(ctx context.Context, tx store.Tx, w *waiting, l store.LimitRow) (n int64, err error) {
+	var memo lane1
+	g := &gate{limits: []store.LimitRow{l}}
+	add := func(lane int32, count int64) {
+		if k, ok := e.keyOfLane(&memo, lane); ok {
+			for _, t := range g.takes(k) {
+				n += t.weight * count
+			}
+		}
+	}
+	for _, x := range w.loads {
+		add(x.Lane, x.Count)
+	}
+	for _, x := range w.queued {
+		if k, ok := e.keyOfLane(&memo, x.Lane); ok && k.Stage == stageAdmitted {
+			add(x.Lane, x.Count)
+		}
+	}
+	return n, nil
+}
+
+// limitText is a limit as its changes keep it; none is empty.
+func (e *Engine) limitText(ctx context.Context, tx store.Tx, l store.LimitRow) string {
+	if l.Scope == 0 {
+		return ""
+	}
+	queue, _ := e.queueNameOf(ctx, tx, l.Queue) // of 0 there is none
+	b, err := json.Marshal(drover.NewLimit{Scope: scopeName(admit.Scope(l.Scope)), Shared: l.Tenant == 0, Queue: queue, Kind: l.Kind, Max: l.Permits, Rate: rateOf(l), Burst: l.Burst})
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// rateOf is how many a second a limit lets start, rounded to what a person wrote.
+func rateOf(l store.LimitRow) float64 {
+	if l.Period == 0 {
+		return 0
+	}
+	r := float64(time.Second) / float64(l.Period)
+	scale := math.Pow(10, 4-math.Floor(math.Log10(r)))
+	return math.Round(r*scale) / scale
+}
+
+// showLimit is what the API shows of a limit.
+func (e *Engine) showLimit(ctx context.Context, tx store.Tx, l store.LimitRow, usage []store.Usage) (drover.Limit, error) {
+	out := drover.Limit{Name: l.Name, Scope: scopeName(admit.Scope(l.Scope)), Shared: l.Tenant == 0, Kind: l.Kind, Max: l.Permits, Rate: rateOf(l), Burst: l.Burst,
+		Version: int(l.Version), CreatedAt: l.CreatedAt.Time(), UpdatedAt: l.UpdatedAt.Time(), Actor: l.Actor}
+	now := e.now()
+	if l.Until > now {
+		out.Until = l.Until.Time()
+	}
+	if l.Period > 0 {
+		a := admit.Limit{Period: time.Duration(l.Period), Burst: l.Burst, Arrival: l.Arrival}
+		out.Used = l.Burst - max(a.Free(now), 0)
+	}
+	for _, u := range usage {
+		if u.Limit == l.ID {
+			out.Used += u.Weight
+			if u.Key != "" {
+				out.Keys++
+			}
+		}
+	}
+	var err error
+	if l.Queue != 0 {
+		out.Queue, err = e.queueNameOf(ctx, tx, l.Queue)
+	}
+	return out, err
+}
+
+// Limits returns the limits that apply to the caller's tenant, by name.
+func (e *Engine) Limits(ctx context.Context, c Caller) ([]drover.Limit, error) {
+	out := []drover.Limit{}
+	err := e.db.Read(ctx, func(tx store.Tx) error {
+		var rows []store.LimitRow
+		var usage []store.Usage
+		out = out[:0]
+		if err := tx.Pipe(ctx, store.ReadLimits(&rows), store.PermitUsage(&usage)); err != nil {
+			return err
+		}
+		for _, l := range rows {
+			if l.Tenant != 0 && l.Tenant != c.Tenant {
+				continue
+			}
+			shown, err := e.showLimit(ctx, tx, l, usage)
+			if err != nil {
+				return err
+			}
+			out = append(out, shown)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list limits: %w", err)
+	}
+	slices.SortStableFunc(out, func(a, b drover.Limit) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Limit returns a limit with who holds it and who changed it.
+func (e *Engine) Limit(ctx context.Context, c Caller, name string) (drover.Limit, error) {
+	var out drover.Limit
+	err := e.db.Read(ctx, func(tx store.Tx) error {
+		var rows []store.LimitRow
+		var usage []store.Usage
+		if err := tx.Pipe(ctx, store.ReadLimits(&rows), store.PermitUsage(&usage)); err != nil {
+			return err
+		}
+		l := findLimit(rows, c.Tenant, name)
+		if l.ID == 0 {
+			return notFound("limit", cut(name))
+		}
+		var err error
+		if out, err = e.showLimit(ctx, tx, l, usage); err != nil {
+			return err
+		}
+		var holders []store.PermitHolder
+		var changes []store.LimitChange
+		if err := tx.Pipe(ctx, store.Holders(l.ID, maxHolders, &holders), store.LimitChanges(l.Tenant, name, 20, &changes)); err != nil {
+			return err
+		}
+		for _, h := range holders {
+			if h.Tenant != c.Tenant && !c.System { // that it is held is to be seen; by whom is not theirs to know
+				out.Holders = append(out.Holders, drover.PermitHolder{Weight: h.Weight, Since: h.At.Time()})
+				continue
+			}
+			tenant, err := e.tenantNameOf(ctx, tx, h.Tenant)
+			if err != nil {
+				return err
+			}
+			out.Holders = append(out.Holders, drover.PermitHolder{TaskID: h.Task, JobID: h.Job, Tenant: tenant, Key: h.Key, Weight: h.Weight, Since: h.At.Time()})
+		}
+		for _, x := range changes {
+			out.Changes = append(out.Changes, drover.LimitChange{At: x.At.Time(), Action: x.Action, Actor: x.Actor, Reason: x.Reason, Was: newLimitOf(x.Was), Is: newLimitOf(x.Becomes)})
+		}
+		return nil
+	})
+	if err != nil {
+		return drover.Limit{}, fmt.Errorf("limit %s: %w", cut(name), err)
+	}
+	return out, nil
+}
+
+func newLimitOf(text string) *drover.NewLimit {
+	var n drover.NewLimit
+	if text == "" || json.Unmarshal([]byte(text), &n) != nil {
+		return nil
+	}
+	return &n
+}

@@ -1,0 +1,607 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
+)
+
+func (w *world) limit(name string, n drover.NewLimit) drover.Limit {
+	w.t.Helper()
+	l, err := w.SetLimit(w.t.Context(), w.c, name, n, engine.Precondition{}, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return l
+}
+
+// used is what is held of a limit.
+func (w *world) used(name string) int64 {
+	w.t.Helper()
+	l, err := w.Limit(w.t.Context(), w.c, name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return l.Used
+}
+
+// admit lets the admitter step until nothing moves.
+func (w *world) admit() {
+	w.t.Helper()
+	for range 100 {
+		if w.step("admit", w.AdmitOnce) == 0 {
+			return
+		}
+	}
+	w.t.Fatal("the admitter finds no end")
+}
+
+// get admits and acquires.
+func (w *world) get(n int) []drover.Lease {
+	w.t.Helper()
+	w.admit()
+	return w.acquire(n)
+}
+
+// nothingHeld wants no permit in the database, and a clean audit.
+func (w *world) nothingHeld() {
+	w.t.Helper()
+	if n := w.count("SELECT count(*) FROM permits"); n != 0 {
+		w.t.Errorf("%d permits are held when all is quiet", n)
+	}
+	w.audit()
+}
+
+// kill-one-start-one, holder-killed, limit-raised-live, permit-leak-kill: whatever ends
+// a holder's attempt gives its permit to the next one, once.
+func TestWhateverEndsAnAttemptGivesItsPermitBack(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.limit("vendor", drover.NewLimit{Max: 2})
+		job := drover.NewJob{Kind: "call", Limits: map[string]int64{"vendor": 1}, Retry: &drover.Retry{MaxAttempts: 3, Initial: drover.Duration(time.Hour), Max: drover.Duration(time.Hour)}}
+		w.submitMany(20, job)
+		if l := w.acquire(10); len(l) != 0 {
+			t.Fatalf("%d run that nobody admitted", len(l))
+		}
+		took := func(why string) []drover.Lease {
+			t.Helper()
+			l := w.get(10)
+			if len(l) != 2 || w.used("vendor") != 2 {
+				t.Fatalf("%s: %d run and %d permits are held, want 2", why, len(l), w.used("vendor"))
+			}
+			if more := w.get(10); len(more) != 0 {
+				t.Fatalf("%s: %d more run", why, len(more))
+			}
+			return l
+		}
+		l := took("first")
+		w.settle(ok(l[0], "1"))
+		if l = append(l[1:], w.get(10)...); len(l) != 2 {
+			t.Fatalf("after a success %d run", len(l))
+		}
+		w.settle(ok(l[0], "1"), failed(l[1], drover.ClassRetryable, "later")) // RETRY_WAIT holds nothing
+		l = took("after a success and a failure")
+		w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeReleased}, drover.Outcome{TaskID: l[1].TaskID, LeaseVersion: l[1].LeaseVersion, Status: drover.OutcomeSnoozed, RetryAfter: drover.Duration(time.Hour)})
+		l = took("after a release and a snooze")
+		w.pass(40 * time.Second) // its worker is lost
+		w.step("reap", w.ReapOnce)
+		if n := w.used("vendor"); n != 0 {
+			t.Fatalf("a lost worker's tasks hold %d", n)
+		}
+		l = took("after a loss")
+		if _, err := w.Cancel(ctx, w.c, l[0].JobID, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeCancelled}, failed(l[1], drover.ClassPermanent, "no"))
+		w.admit() // they are QUEUED, and hold permits
+		if n := w.used("vendor"); n != 2 {
+			t.Fatalf("%d are held by those that are admitted", n)
+		}
+		paused, cancelled := w.queuedJobs(), 0
+		for i, id := range paused { // pause-holds, kill one queued
+			if i == 0 {
+				if _, err := w.Pause(ctx, w.c, id, engine.Request{}); err != nil {
+					t.Fatal(err)
+				}
+			} else if _, err := w.Cancel(ctx, w.c, id, engine.Request{}); err != nil {
+				t.Fatal(err)
+			} else {
+				cancelled++
+			}
+		}
+		w.step("sweep", w.SweepOnce)
+		if n := w.used("vendor"); n != 0 || cancelled != 1 {
+			t.Fatalf("a paused and a cancelled task hold %d", n)
+		}
+		took("after a pause and a cancel")
+		if _, err := w.Resume(ctx, w.c, paused[0], engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		w.limit("vendor", drover.NewLimit{Max: 4})
+		if l := w.get(10); len(l) != 2 {
+			t.Fatalf("raised by two: %d more run", len(l))
+		}
+		w.limit("vendor", drover.NewLimit{Max: 1})
+		w.clock.add += 2 * time.Hour
+		w.pass(0)
+		for range 50 {
+			w.step("reap", w.ReapOnce)
+			w.step("timers", w.TimersOnce)
+			w.step("sweep", w.SweepOnce)
+			for _, l := range w.get(10) {
+				if n := w.used("vendor"); n > 1 {
+					t.Fatalf("lowered to one: %d are held", n)
+				}
+				w.settle(ok(l, "1"))
+			}
+			w.clock.add += time.Minute
+			w.pass(0)
+		}
+		w.nothingHeld()
+	})
+}
+
+// queuedJobs are the jobs that have a QUEUED task.
+func (w *world) queuedJobs() (ids []drover.JobID) {
+	w.t.Helper()
+	for _, j := range w.jobs() {
+		for _, x := range w.tasksOf(j.ID) {
+			if x.Status == drover.Queued {
+				ids = append(ids, j.ID)
+			}
+		}
+	}
+	return ids
+}
+
+// Permits without a holder and holders without a permit are seen by the audit, and mended.
+func TestPermitsAreMended(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.limit("a", drover.NewLimit{Max: 3})
+		w.submitMany(3, drover.NewJob{Kind: "k", Limits: map[string]int64{"a": 1}})
+		l := w.get(2)
+		for _, c := range []struct{ sql, want string }{
+			{"DELETE FROM permits", "holds no permit of limit a"},
+			{"UPDATE permits SET weight = 2", "holds 2 of limit a"},
+			{"INSERT INTO permits SELECT id, 77, '', 1, 1 FROM tasks", "takes nothing of it"},
+		} {
+			w.exec(c.sql)
+			list, err := w.Audit(t.Context(), time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(list, func(a engine.Audited) bool { return a.ID == "I33" })
+			if a := list[i]; a.Violations != 3 || !strings.Contains(a.Examples[0].Says, c.want) {
+				t.Errorf("after %s the audit says %+v", c.sql, a)
+			}
+			w.exec("DELETE FROM permits WHERE weight <> 1 OR limit_id = 77")
+			w.clock.add += 20 * time.Second
+			w.renew(l...)
+			w.clock.add += 20 * time.Second
+			w.renew(l...)
+			w.admit()
+			w.audit()
+		}
+		w.settle(ok(l[0], "1"), ok(l[1], "1"))
+		w.settle(ok(w.one(), "1"))
+		w.nothingHeld()
+	})
+}
+
+// chained-limits, multi-lock-release, multi-slot: all it needs or nothing, in weights.
+func TestATaskTakesAllItNeedsOrNothing(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.limit("a", drover.NewLimit{Max: 3})
+		w.limit("b", drover.NewLimit{Max: 1})
+		first := w.submit(drover.NewJob{Kind: "k", Limits: map[string]int64{"a": 2, "b": 1}})
+		second := w.submit(drover.NewJob{Kind: "k", Limits: map[string]int64{"a": 1, "b": 1}})
+		third := w.submit(drover.NewJob{Kind: "k", Limits: map[string]int64{"a": 1}})
+		l := w.get(10)
+		if len(l) != 2 || w.used("a") != 3 || w.used("b") != 1 {
+			t.Fatalf("%d run, a %d, b %d", len(l), w.used("a"), w.used("b"))
+		}
+		for _, x := range l {
+			if x.JobID == second {
+				t.Error("the second took b though the first has it")
+			}
+		}
+		i := slices.IndexFunc(l, func(x drover.Lease) bool { return x.JobID == first })
+		w.settle(ok(l[i], "1"))
+		if w.used("a") != 1 || w.used("b") != 0 {
+			t.Errorf("after the first a %d, b %d are held", w.used("a"), w.used("b"))
+		}
+		if x := w.get(10); len(x) != 1 || x[0].JobID != second {
+			t.Fatalf("then %+v", x)
+		}
+		_ = third
+		for _, bad := range []drover.NewJob{
+			{Kind: "k", Limits: map[string]int64{"a": 4}}, {Kind: "k", Limits: map[string]int64{"nobody": 1}}, {Kind: "k", Limits: map[string]int64{"a": 0}}, {Kind: "k", Limits: map[string]int64{"a": -1}},
+		} {
+			out, err := w.Submit(t.Context(), w.c, []drover.NewJob{bad})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := drover.CodeValidation
+			if bad.Limits["a"] == 4 {
+				want = drover.CodeExceedsLimit
+			}
+			if drover.CodeOf(out[0].Err) != want {
+				t.Errorf("limits %v: %v, want %s", bad.Limits, out[0].Err, want)
+			}
+		}
+	})
+}
+
+// Every scope bounds what it names and nothing else, and a change reaches tasks that
+// are QUEUED and that run already, on every server.
+func TestALimitAppliesToWhatItNamesFromItsCommitOn(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		other := w.server() // that has heard of nothing
+		for _, c := range []struct {
+			n          drover.NewLimit
+			job, free  drover.NewJob
+			everything bool
+		}{
+			{n: drover.NewLimit{Scope: drover.ScopeKind, Kind: "x"}, job: drover.NewJob{Kind: "x"}, free: drover.NewJob{Kind: "y"}},
+			{n: drover.NewLimit{Scope: drover.ScopeQueue, Queue: "gpu"}, job: drover.NewJob{Kind: "x", Queue: "gpu"}, free: drover.NewJob{Kind: "x"}},
+			{n: drover.NewLimit{Scope: drover.ScopeTenant}, job: drover.NewJob{Kind: "x"}, everything: true},
+			{n: drover.NewLimit{Scope: drover.ScopeGlobal}, job: drover.NewJob{Kind: "x"}, everything: true},
+		} {
+			name := "l-" + c.n.Scope
+			ran := w.claimableOf(w.submitMany(2, c.job)) // they run before there is a limit
+			w.submitMany(6, c.job)                       // and these are QUEUED
+			c.n.Max = 4
+			if p, err := w.SetLimit(t.Context(), w.c, name, c.n, engine.Precondition{}, true); err != nil || p.Preview == nil || p.Preview.Applies != 2 || p.Preview.Over != 0 {
+				t.Fatalf("%s: a preview says %+v, %v", name, p.Preview, err)
+			}
+			w.limit(name, c.n)
+			h := w.hand(other)
+			if l, err := h.acquire(10); err != nil || len(l) > 0 {
+				t.Fatalf("%s: another server gives %d that nobody admitted, %v", name, len(l), err)
+			}
+			if _, err := other.Submit(t.Context(), w.c, []drover.NewJob{c.job}); err != nil {
+				t.Fatal(err)
+			}
+			if !c.everything {
+				if out, err := other.Submit(t.Context(), w.c, []drover.NewJob{c.free}); err != nil || out[0].Err != nil {
+					t.Fatal(out, err)
+				}
+				if l, err := h.acquire(10); err != nil || len(l) != 1 || l[0].Kind != c.free.Kind {
+					t.Fatalf("%s: the one that is free: %+v, %v", name, l, err)
+				} else if s, _, err := h.settle(0, ok(l[0], "1")); err != nil || s[0].Err != nil {
+					t.Fatal(s, err)
+				}
+			}
+			l := w.get(20)
+			if len(l) != 2 || w.used(name) != 4 {
+				t.Fatalf("%s: with 2 running %d more run, %d are held", name, len(l), w.used(name))
+			}
+			for range 4 { // two at a time: those before the limit hold permits, too
+				for _, x := range append(ran, l...) {
+					w.settle(ok(x, "1"))
+				}
+				ran, l = nil, w.get(20)
+				if len(l) > 4 || w.used(name) > 4 {
+					t.Fatalf("%s: %d run, %d are held", name, len(l), w.used(name))
+				}
+			}
+			if len(l) != 0 {
+				t.Fatalf("%s: %d are left", name, len(l))
+			}
+			if _, err := w.DeleteLimit(t.Context(), w.c, name, "done", engine.Precondition{}, false); err != nil {
+				t.Fatal(err)
+			}
+			w.nothingHeld()
+		}
+	})
+}
+
+// claimableOf acquires the tasks of jobs.
+func (w *world) claimableOf(ids []drover.JobID) []drover.Lease {
+	w.t.Helper()
+	l := w.get(len(ids))
+	if len(l) != len(ids) {
+		w.t.Fatalf("%d of %d run", len(l), len(ids))
+	}
+	return l
+}
+
+// A limit by key counts every key by itself; tasks without one are not bounded.
+func TestEveryConcurrencyKeyIsCountedByItself(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		for i := range 12 {
+			w.submit(drover.NewJob{Kind: "mail", ConcurrencyKey: fmt.Sprintf("customer-%d", i%3)})
+		}
+		w.submit(drover.NewJob{Kind: "mail"})
+		w.limit("per-customer", drover.NewLimit{Scope: drover.ScopeKey, Kind: "mail", Max: 1})
+		l := w.get(20)
+		if len(l) != 4 {
+			t.Fatalf("%d run, want one of each of three keys and the one without", len(l))
+		}
+		if x, err := w.Limit(t.Context(), w.c, "per-customer"); err != nil || x.Keys != 3 || x.Used != 3 || len(x.Holders) != 3 || x.Holders[0].Key == "" {
+			t.Errorf("it is %+v, %v", x, err)
+		}
+		seen := 0
+		for len(l) > 0 {
+			seen += len(l)
+			for _, x := range l {
+				w.settle(ok(x, "1"))
+			}
+			if l = w.get(20); len(l) > 3 {
+				t.Fatalf("%d run", len(l))
+			}
+		}
+		if seen != 13 {
+			t.Errorf("%d ran", seen)
+		}
+		w.nothingHeld()
+	})
+}
+
+// token-per-item, local-token-batches, key-limited-head: a rate is kept by store time,
+// and what a throttled task was told holds for all.
+func TestARateIsKeptAndADownstreamIsLeftAlone(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.limit("api", drover.NewLimit{Rate: 2, Burst: 3})
+		w.submitMany(40, drover.NewJob{Kind: "k", Limits: map[string]int64{"api": 1}, Class: drover.Interactive, Retry: &drover.Retry{MaxAttempts: 5}})
+		free := w.submit(drover.NewJob{Kind: "k", Class: drover.Batch})
+		l := w.get(50)
+		if len(l) != 4 {
+			t.Fatalf("at once %d run, want a burst of 3 and the one that is free", len(l))
+		}
+		if !slices.ContainsFunc(l, func(x drover.Lease) bool { return x.JobID == free }) {
+			t.Error("the one that is free waits behind those that are not")
+		}
+		started := 0
+		for range 5 {
+			w.clock.add += time.Second
+			w.renew(l...)
+			got := w.get(50)
+			started += len(got)
+			l = append(l, got...)
+		}
+		if started < 10 || started > 11 {
+			t.Errorf("in 5 s %d started, at a rate of 2", started)
+		}
+		throttled := failed(l[0], drover.ClassThrottled, "slow down")
+		if l[0].JobID == free {
+			throttled = failed(l[1], drover.ClassThrottled, "slow down")
+		}
+		throttled.RetryAfter = drover.Duration(20 * time.Second)
+		w.settle(throttled)
+		l = slices.DeleteFunc(l, func(x drover.Lease) bool { return x.TaskID == throttled.TaskID })
+		for range 3 {
+			w.clock.add += 5 * time.Second
+			w.renew(l...)
+			if got := w.get(50); len(got) > 0 {
+				t.Fatalf("%d started though it was told to come back in 20 s", len(got))
+			}
+		}
+		w.clock.add += 6 * time.Second
+		w.renew(l...)
+		if got := w.get(50); len(got) != 3 {
+			t.Errorf("after 21 s %d started, want the burst", len(got))
+		}
+		w.audit()
+	})
+}
+
+// Resources and labels: who asks for them runs where they are, and no worker has more
+// of it than it has.
+func TestTasksRunWhereTheirResourcesAre(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		open := func(name string, n drover.NewSession) *hand {
+			n.Worker, n.Queues = name, []string{"default"}
+			s, err := w.OpenSession(ctx, w.c, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &hand{Engine: w.Engine, c: w.c, session: s.ID}
+		}
+		a := open("a", drover.NewSession{Slots: 10, Resources: map[string]int64{"gpu": 2}, Labels: map[string]string{"zone": "a"}})
+		b := open("b", drover.NewSession{Slots: 10, Resources: map[string]int64{"gpu": 1}, Labels: map[string]string{"zone": "b"}})
+		gpu := drover.NewJob{Kind: "infer", Resources: map[string]int64{"gpu": 1}}
+		w.submitMany(6, gpu)
+		zoned := w.submit(drover.NewJob{Kind: "infer", WorkerLabels: map[string]string{"zone": "b"}})
+		out, err := w.Submit(ctx, w.c, []drover.NewJob{{Kind: "infer", Resources: map[string]int64{"gpu": 3}}})
+		if err != nil || drover.CodeOf(out[0].Err) != drover.CodeExceedsLimit {
+			t.Errorf("3 gpus, which nobody has: %v %v", out, err)
+		}
+		w.admit()
+		if l := w.acquire(10); len(l) != 0 {
+			t.Fatalf("a worker without a gpu or label got %+v", l)
+		}
+		la, err := a.acquire(10)
+		if err != nil || len(la) != 2 {
+			t.Fatalf("a runs %d, %v", len(la), err)
+		}
+		lb, err := b.acquire(10)
+		if err != nil || len(lb) != 2 || !slices.ContainsFunc(lb, func(x drover.Lease) bool { return x.JobID == zoned }) {
+			t.Fatalf("b runs %+v, %v", lb, err)
+		}
+		w.admit()
+		if more, err := a.acquire(10); err != nil || len(more) > 0 {
+			t.Fatalf("a got %d more, %v", len(more), err)
+		}
+		if _, _, err := a.settle(0, ok(la[0], "1")); err != nil {
+			t.Fatal(err)
+		}
+		w.admit()
+		if more, err := a.acquire(10); err != nil || len(more) != 1 {
+			t.Fatalf("for the gpu that is free a got %d, %v", len(more), err)
+		}
+		w.audit()
+	})
+}
+
+// A paused queue starts nothing from the commit on, on every server; what runs goes on.
+func TestAPausedQueueStartsNothing(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx, other := t.Context(), w.server()
+		w.submitMany(5, drover.NewJob{Kind: "k"})
+		run := w.acquire(1)
+		if q, err := w.PauseQueue(ctx, w.c, "default", engine.Request{Reason: "repairs"}); err != nil || !q.Paused {
+			t.Fatalf("%+v, %v", q, err)
+		}
+		h := w.hand(other)
+		if l, err := h.acquire(10); err != nil || len(l) > 0 {
+			t.Fatalf("another server gives %d, %v", len(l), err)
+		}
+		if _, err := other.Submit(ctx, w.c, []drover.NewJob{{Kind: "k"}}); err != nil {
+			t.Fatal(err)
+		}
+		if l := w.get(10); len(l) > 0 {
+			t.Fatalf("%d run", len(l))
+		}
+		w.settle(ok(run[0], "1"))
+		if _, err := w.ResumeQueue(ctx, w.c, "default", engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		if l := w.get(10); len(l) != 5 {
+			t.Fatalf("after it was resumed %d run", len(l))
+		}
+		if _, err := w.DrainQueue(ctx, w.c, "default", engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := w.Submit(ctx, w.c, []drover.NewJob{{Kind: "k"}}); err != nil || drover.CodeOf(out[0].Err) != drover.CodeOverloaded {
+			t.Errorf("a draining queue takes a job: %v %v", out, err)
+		}
+		w.audit()
+	})
+}
+
+// restart-holders, admitter not fenced: of several servers one decides; when it is
+// silent another does, who counts what the first has let run.
+func TestOneServerDecidesAndAnotherTakesOver(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx, other := t.Context(), w.server()
+		w.limit("one", drover.NewLimit{Max: 3})
+		w.submitMany(10, drover.NewJob{Kind: "k", Limits: map[string]int64{"one": 1}})
+		l := w.get(2)
+		if len(l) != 2 {
+			t.Fatalf("%d run", len(l))
+		}
+		w.settle(ok(l[0], "1"))
+		if n, err := other.AdmitOnce(ctx); err != nil || n != 0 {
+			t.Fatalf("beside the leader another admits %d, %v", n, err)
+		}
+		w.clock.add += 4 * time.Second
+		n := 0
+		for range 5 {
+			k, err := other.AdmitOnce(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += k
+		}
+		if n == 0 || w.used("one") != 3 {
+			t.Fatalf("4 s later it admits %d; %d are held", n, w.used("one"))
+		}
+		if n := w.step("admit", w.AdmitOnce); n != 0 {
+			t.Fatalf("the one that led admits %d", n)
+		}
+		if n := w.count("SELECT term FROM leaders WHERE name = 'admitter'"); n != 2 {
+			t.Errorf("term %d", n)
+		}
+	})
+}
+
+// Tasks of a pipeline say what they take in its definition.
+func TestTasksOfAPipelineTakeWhatTheySay(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.limit("vendor", drover.NewLimit{Max: 2})
+		w.apply("pipeline: p\ntasks:\n  split: {run: split}\n  infer: {needs: [split], run: infer, for_each: [1, 2, 3, 4, 5], limits: {vendor: 1}}\n  join: {needs: [infer], run: join}\n")
+		id := w.submit(drover.NewJob{Pipeline: "p"})
+		w.settle(ok(w.one(), "1"))
+		n := 0
+		for l := w.get(10); len(l) > 0 && l[0].Name == "infer"; l = w.get(10) {
+			if n += len(l); len(l) > 2 || w.used("vendor") > 2 {
+				t.Fatalf("%d run at once, %d are held", len(l), w.used("vendor"))
+			}
+			for _, x := range l {
+				w.settle(ok(x, "1"))
+			}
+			if n == 5 {
+				break
+			}
+		}
+		if n != 5 {
+			t.Fatalf("%d elements ran", n)
+		}
+		w.settle(ok(w.one(), "1"))
+		w.want(id, drover.Succeeded)
+		w.nothingHeld()
+		w.apply("pipeline: q\ntasks: {a: {run: a, limits: {vendor: 3}}}\n")
+		if out, err := w.Submit(t.Context(), w.c, []drover.NewJob{{Pipeline: "q"}}); err != nil || drover.CodeOf(out[0].Err) != drover.CodeExceedsLimit || !strings.Contains(out[0].Err.Detail, `task "a"`) {
+			t.Errorf("3 of 2: %+v, %v", out, err)
+		}
+		for _, bad := range []string{"limits: [vendor]", "limits: {vendor: 0}", "limits: {V: 1}", "resources: {gpu: 1.5}", "worker_labels: {zone: 1}"} {
+			if _, err := w.RegisterPipeline(t.Context(), w.c, "p.yaml", []byte("pipeline: r\ntasks: {a: {run: a, "+bad+"}}\n")); err == nil || !strings.Contains(fmt.Sprintf("%+v", err), "tasks.a") {
+				t.Errorf("%s: %v", bad, err)
+			}
+		}
+	})
+}
+
+// Limits that make no sense are refused with the place and what would be right.
+func TestLimitsThatAreNone(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		for _, c := range []struct {
+			name string
+			n    drover.NewLimit
+			want string
+		}{
+			{"a", drover.NewLimit{}, "max"}, {"a", drover.NewLimit{Max: -1}, "max"}, {"a", drover.NewLimit{Max: 1, Rate: 1}, "rate"}, {"a", drover.NewLimit{Rate: 1e-7}, "rate"}, {"a", drover.NewLimit{Rate: 2e6}, "rate"},
+			{"a", drover.NewLimit{Rate: -1}, "rate"}, {"a", drover.NewLimit{Rate: 1, Burst: -2}, "burst"}, {"a", drover.NewLimit{Rate: 1e-6, Burst: 1000}, "burst"}, {"A b", drover.NewLimit{Max: 1}, "name"},
+			{"a", drover.NewLimit{Scope: "planet", Max: 1}, "scope"}, {"a", drover.NewLimit{Scope: drover.ScopeQueue, Max: 1}, "queue"}, {"a", drover.NewLimit{Scope: drover.ScopeKind, Max: 1}, "kind"},
+			{"a", drover.NewLimit{Scope: drover.ScopeTenant, Kind: "k", Max: 1}, "scope"}, {"a", drover.NewLimit{Scope: drover.ScopeKey, Rate: 1}, "rate"},
+		} {
+			_, err := w.SetLimit(ctx, w.c, c.name, c.n, engine.Precondition{}, false)
+			var bad *drover.Error
+			if !errors.As(err, &bad) || bad.Code != drover.CodeValidation || len(bad.Fields) == 0 || bad.Fields[0].Field != c.want {
+				t.Errorf("%s %+v: %v, want a complaint about %s", c.name, c.n, err, c.want)
+			}
+		}
+		for _, rate := range []float64{1e-6, 1e6, 0.1, 3} {
+			name := "r" + strings.ReplaceAll(strings.ReplaceAll(fmt.Sprint(rate), ".", "-"), "+", "")
+			if l := w.limit(name, drover.NewLimit{Rate: rate}); l.Rate != rate {
+				t.Errorf("rate %v is shown as %v", rate, l.Rate)
+			}
+		}
+		made := w.limit("m", drover.NewLimit{Max: 2, Reason: "so"})
+		if _, err := w.SetLimit(ctx, w.c, "m", drover.NewLimit{Max: 3}, engine.Precondition{New: true}, false); drover.CodeOf(err) != drover.CodePreconditionFailed {
+			t.Errorf("made twice: %v", err)
+		}
+		if _, err := w.SetLimit(ctx, w.c, "m", drover.NewLimit{Max: 3}, engine.Precondition{Version: made.Version}, false); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.SetLimit(ctx, w.c, "m", drover.NewLimit{Max: 4}, engine.Precondition{Version: made.Version}, false); drover.CodeOf(err) != drover.CodePreconditionFailed {
+			t.Errorf("with an old version: %v", err)
+		}
+		if _, err := w.SetLimit(ctx, w.c, "m", drover.NewLimit{Rate: 4}, engine.Precondition{}, false); drover.CodeOf(err) != drover.CodeConflict {
+			t.Errorf("made a rate of: %v", err)
+		}
+		if l, err := w.Limit(ctx, w.c, "m"); err != nil || l.Max != 3 || l.Version != 2 || len(l.Changes) != 2 || l.Changes[1].Reason != "so" || l.Changes[0].Was.Max != 2 || l.Changes[0].Is.Max != 3 {
+			t.Errorf("it is %+v, %v", l, err)
+		}
+		b, err := w.EnsureTenant(ctx, "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Limit(ctx, b, "m"); drover.CodeOf(err) != drover.CodeNotFound {
+			t.Errorf("another tenant sees it: %v", err)
+		}
+		b.Scopes = []string{"limits:admin"}
+		if _, err := w.SetLimit(ctx, b, "all", drover.NewLimit{Scope: drover.ScopeGlobal, Max: 1}, engine.Precondition{}, false); drover.CodeOf(err) != drover.CodeForbidden {
+			t.Errorf("without admin a limit for all: %v", err)
+		}
+	})
+}

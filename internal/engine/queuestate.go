@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/store"
+)
+
+// PauseQueue lets nothing of a queue start, of any tenant; what runs goes on. From the
+// commit on nothing is claimed from it. Pausing a paused queue changes nothing.
+func (e *Engine) PauseQueue(ctx context.Context, c Caller, name string, r Request) (drover.Queue, error) {
+	return e.setQueue(ctx, c, name, "paused", r, func(q *store.QueueState) { q.Paused = true })
+}
+
+// ResumeQueue lets tasks of a paused queue start, and a draining one take jobs again.
+func (e *Engine) ResumeQueue(ctx context.Context, c Caller, name string, r Request) (drover.Queue, error) {
+	return e.setQueue(ctx, c, name, "resumed", r, func(q *store.QueueState) { q.Paused, q.Draining = false, false })
+}
+
+// DrainQueue lets a queue take no new jobs; what is in it runs.
+func (e *Engine) DrainQueue(ctx context.Context, c Caller, name string, r Request) (drover.Queue, error) {
+	return e.setQueue(ctx, c, name, "drained", r, func(q *store.QueueState) { q.Draining = true })
+}
+
+func (e *Engine) setQueue(ctx context.Context, c Caller, name, action string, r Request, change func(*store.QueueState)) (drover.Queue, error) {
+	if err := checkRequest(&r); err != nil {
+		return drover.Queue{}, err
+	}
+	if !c.Has("admin") {
+		return drover.Queue{}, drover.Errorf(drover.CodeForbidden, "scope admin: a queue is that of all tenants")
+	}
+	err := e.db.Write(ctx, func(tx store.Tx) error {
+		now := e.now()
+		if err := tx.Pipe(ctx, store.LockLeader(leadName)); err != nil { // no decision is under way meanwhile
+			return err
+		}
+		var rows []store.QueueState
+		if err := tx.Pipe(ctx, store.LockQueue(name, &rows)); err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return notFound("queue", cut(name))
+		}
+		was := rows[0]
+		is := was
+		if change(&is); is == was {
+			return nil
+		}
+		is.ChangedAt, is.Actor, is.Reason = now, c.Actor, r.Reason
+		// Claims in flight are waited for, so that nothing is claimed after the commit.
+		var standing []store.Standing
+		var lines []store.Line
+		if is.Paused && !was.Paused {
+			if err := store.QueuedLines(ctx, tx, e.db.Dialect(), linesMost, 1, &lines); err != nil {
+				return err
+			}
+			for i := 0; i < len(lines); {
+				if lines[i].Queue != is.ID {
+					lines = append(lines[:i], lines[i+1:]...)
+				} else {
+					i++
+				}
+			}
+		}
+		list := []store.Stmt{store.SetQueue(is), store.LiftGate(now), store.InsertLimitChange(store.LimitChange{Name: "queue:" + name, Action: action, Actor: c.Actor, Reason: r.Reason, At: now, Was: stateText(was), Becomes: stateText(is)})}
+		return tx.Pipe(ctx, append(store.LockStanding(lines, nil, &standing), list...)...)
+	})
+	if err != nil {
+		return drover.Queue{}, fmt.Errorf("queue %s: %w", cut(name), err)
+	}
+	e.gateChanged(ctx)
+	if action == "resumed" && e.OnQueued != nil {
+		e.OnQueued([]string{name})
+	}
+	return e.queueNamed(ctx, c, name)
+}
+
+func (e *Engine) queueNamed(ctx context.Context, c Caller, name string) (drover.Queue, error) {
+	all, err := e.Queues(ctx, c)
+	if err != nil {
+		return drover.Queue{}, err
+	}
+	for _, q := range all {
+		if q.Name == name {
+			return q, nil
+		}
+	}
+	return drover.Queue{}, notFound("queue", cut(name))
+}
+
+func stateText(q store.QueueState) string {
+	b, err := json.Marshal(struct {
+		Paused   bool `json:"paused,omitempty"`
+		Draining bool `json:"draining,omitempty"`
+	}{q.Paused, q.Draining})
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// takesJobs refuses a job for a queue that is draining.
+func (g *gate) takesJobs(queue int32) *drover.Error {
+	if g == nil || !g.queues[queue].Draining {
+		return nil
+	}
+	return drover.Errorf(drover.CodeOverloaded, "queue %q is draining: it takes no new jobs", g.queues[queue].Name)
+}
