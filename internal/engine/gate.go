@@ -182,10 +182,6 @@ func readGate(ctx context.Context, tx store.Tx, now lifecycle.Instant) (*gate, e
 	return g, nil
 }
 
-// gateFor is how long a gate serves submits before it is looked at again; claims
-// compare its epoch each time.
-const gateFor = time.Second
-
 // GateOnce looks if what has to be admitted was changed by another server.
 func (e *Engine) GateOnce(ctx context.Context) (int, error) {
 	var now store.Gate

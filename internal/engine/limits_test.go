@@ -88,7 +88,7 @@ func TestWhateverEndsAnAttemptGivesItsPermitBack(t *testing.T) {
 		w.settle(ok(l[0], "1"), failed(l[1], drover.ClassRetryable, "later")) // RETRY_WAIT holds nothing
 		l = took("after a success and a failure")
 		w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeReleased}, drover.Outcome{TaskID: l[1].TaskID, LeaseVersion: l[1].LeaseVersion, Status: drover.OutcomeSnoozed, RetryAfter: drover.Duration(time.Hour)})
-		l = took("after a release and a snooze")
+		took("after a release and a snooze")
 		w.pass(40 * time.Second) // its worker is lost
 		w.step("reap", w.ReapOnce)
 		if n := w.used("vendor"); n != 0 {
