@@ -66,6 +66,8 @@ type Task struct {
 	Session   int64 // the session that holds the lease
 	Acquire   int64 // the session's acquire that took it
 	Waits     Waits // time spent so far by reason, up to Since
+	// Line says what the line of a READY task waited for, as far as it is known.
+	Line *Spans
 }
 
 // How is how a task came to its end where its status does not tell; it is stored,
@@ -95,12 +97,74 @@ const (
 	WaitPark       Reason = 6 // WAITING
 	Run            Reason = 7 // being run
 	WaitParallel   Reason = 8 // as many elements of its map run as may at one time
-	reasons               = 9
+
+	// READY, and something keeps its line from being admitted.
+	WaitQueuePaused    Reason = 9
+	WaitCircuit        Reason = 10
+	WaitNoWorker       Reason = 11
+	WaitNoMatch        Reason = 12
+	WaitDraining       Reason = 13
+	WaitGlobalLimit    Reason = 14
+	WaitTenantQuota    Reason = 15
+	WaitQueueLimit     Reason = 16
+	WaitKindLimit      Reason = 17
+	WaitConcurrencyKey Reason = 18
+	WaitSemaphore      Reason = 19
+	WaitLock           Reason = 20
+	WaitRate           Reason = 21
+	WaitResources      Reason = 22
+	WaitPriority       Reason = 23
+	WaitFairShare      Reason = 24
+	WaitWorkersFull    Reason = 25
+	reasons                   = 26
 )
 
 var reasonNames = [reasons]string{
 	WaitDependency: "dependency", WaitSchedule: "schedule_not_due", WaitHandoff: "handoff", WaitRetry: "retry_backoff",
 	WaitPaused: "job_paused", WaitPark: "signal", Run: "run", WaitParallel: "map_parallel",
+	WaitQueuePaused: "queue_paused", WaitCircuit: "circuit_open", WaitNoWorker: "no_worker_for_kind", WaitNoMatch: "no_worker_matches_labels", WaitDraining: "workers_draining",
+	WaitGlobalLimit: "global_limit", WaitTenantQuota: "tenant_quota", WaitQueueLimit: "queue_limit", WaitKindLimit: "kind_limit", WaitConcurrencyKey: "concurrency_key",
+	WaitSemaphore: "semaphore_full", WaitLock: "lock_held", WaitRate: "rate_limited", WaitResources: "resources", WaitPriority: "priority", WaitFairShare: "fair_share",
+	WaitWorkersFull: "workers_full",
+}
+
+// ReasonOf is the reason of a code of the API that an admission gives; WaitHandoff
+// of any other.
+func ReasonOf(code string) Reason {
+	for r, name := range reasonNames {
+		if name == code && (r >= int(WaitQueuePaused) || r == int(WaitPaused)) {
+			return Reason(r)
+		}
+	}
+	return WaitHandoff
+}
+
+// Span says what the READY tasks of a line wait for from a time on.
+type Span struct {
+	From Instant
+	Why  Reason
+}
+
+// Spans are those of one line, one after the other.
+type Spans []Span
+
+// Each calls f for each piece of the time from one to another. Before the first span
+// nothing is known: that is WaitHandoff.
+func (s Spans) Each(from, to Instant, f func(until Instant, why Reason)) {
+	why := WaitHandoff
+	for _, x := range s {
+		if x.From >= to {
+			break
+		}
+		if x.From > from {
+			f(x.From, why)
+			from = x.From
+		}
+		why = x.Why
+	}
+	if to > from {
+		f(to, why)
+	}
 }
 
 // String returns the code of the API.
@@ -198,7 +262,15 @@ func (t *Task) Started() bool {
 // TotalAt returns the totals as they are at now, without moving the task.
 func (t *Task) TotalAt(now Instant) Waits {
 	w := t.Waits
-	if now > t.Since {
+	switch {
+	case now <= t.Since:
+	case t.Line != nil && t.Status == drover.Ready && t.Lane != HeldLane:
+		from := t.Since
+		t.Line.Each(from, now, func(until Instant, why Reason) {
+			w[why] += int64(until - from)
+			from = until
+		})
+	default:
 		w[t.reason()] += int64(now - t.Since)
 	}
 	return w
@@ -207,6 +279,6 @@ func (t *Task) TotalAt(now Instant) Waits {
 // moved folds the time spent and starts the next status.
 func (t Task) moved(to drover.Status, now Instant) Task {
 	t.Waits = t.TotalAt(now)
-	t.Status, t.Since = to, max(now, t.Since)
+	t.Status, t.Since, t.Line = to, max(now, t.Since), nil
 	return t
 }

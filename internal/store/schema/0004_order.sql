@@ -116,3 +116,14 @@ ALTER TABLE queues ADD COLUMN reason TEXT NOT NULL DEFAULT '';
 ALTER TABLE tenants ADD COLUMN weight {real} NOT NULL DEFAULT 1; -- its share of slots beside others'
 ALTER TABLE tenants ADD COLUMN intake TEXT NOT NULL DEFAULT ''; -- JSON of its overload policy, or empty
 ALTER TABLE sessions ADD COLUMN resources TEXT NOT NULL DEFAULT '{}'; -- JSON of what the worker has besides slots
+
+-- What the READY tasks of a lane and class waited for, from a time on: a row where it
+-- changes. Whoever takes such a task up splits its time by them.
+CREATE TABLE line_waits (
+  lane INT NOT NULL,
+  class SMALLINT NOT NULL,
+  since BIGINT NOT NULL,
+  why SMALLINT NOT NULL, -- lifecycle.Reason
+  PRIMARY KEY (lane, class, since)
+) {key};
+CREATE INDEX line_waits_age ON line_waits (since); -- what is kept for a time only
