@@ -153,6 +153,9 @@ func (e *Engine) admitOpen(ctx context.Context) (int, error) {
 		if err := e.learn(ctx, tx, lanesOf(rows)); err != nil {
 			return 0, err
 		}
+		if err := readLineWaits(ctx, tx, pointers(rows)); err != nil {
+			return 0, err
+		}
 		held, err := heldJobs(ctx, tx, rows)
 		if err != nil {
 			return 0, err
@@ -593,6 +596,7 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 	var x *changes
 	var w *waiting
 	var d admit.Decision
+	var lines []store.LineWait
 	n := 0
 	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
 		x, w, n = e.changes(e.now()), nil, 0
@@ -609,6 +613,18 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 			w.Queues[id] = q
 		}
 		d = admit.Decide(w.View)
+		keys := make([]store.LineKey, len(w.Lines))
+		for i := range w.Lines {
+			keys[i] = store.LineKey{Lane: w.Lines[i].Lane, Class: w.Lines[i].Class}
+		}
+		if err := e.lineLog.know(ctx, tx, a.term, keys); err != nil {
+			return err
+		}
+		if lines = e.lineLog.changed(&w.View, &d, a.after == (store.Line{}) && w.next == (store.Line{})); len(lines) > 0 {
+			if err := tx.Pipe(ctx, store.AddLineWaits(lines)); err != nil {
+				return err
+			}
+		}
 		n, err = e.grant(ctx, tx, x, w, &d)
 		if err != nil || n == 0 {
 			return err
@@ -618,6 +634,7 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 	if err != nil || w == nil {
 		return 0, err
 	}
+	e.lineLog.keep(lines)
 	for _, ad := range d.Admitted {
 		l := &w.Lines[ad.Line]
 		a.shares.Served(admit.Party{Queue: l.Queue, Tenant: l.Tenant}, l.Class, 1, x.now)
@@ -685,6 +702,7 @@ func (e *Engine) grant(ctx context.Context, tx store.Tx, x *changes, w *waiting,
 	if err := tx.Pipe(ctx, store.TakeReadies(take, &rows)); err != nil || len(rows) == 0 {
 		return 0, err
 	}
+	e.lineLog.tell(rows)
 	held, err := heldJobs(ctx, tx, rows) // a job may have been held since
 	if err != nil {
 		return 0, err

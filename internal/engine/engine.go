@@ -53,6 +53,7 @@ type Engine struct {
 	seen     observed
 	gate     atomic.Pointer[gate] // nil: nothing was ever set
 	admitter admitter
+	lineLog  lineLog
 
 	tokens tokenCache
 

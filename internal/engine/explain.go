@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/admit"
 	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/explain"
 	"github.com/drover-dev/drover/internal/forecast"
@@ -67,6 +68,8 @@ type explainer struct {
 	services map[store.KindKey]*forecast.Service
 	own      map[store.KindKey]*forecast.Service
 	shared   func(store.KindKey) *forecast.Service
+
+	queues []store.QueueState // that are paused or draining
 
 	sessions []store.SessionRow
 	loads    map[int64]int64 // what they run; nil until they are read
@@ -175,7 +178,7 @@ func (x *explainer) task(ctx context.Context, s *taskState, t *drover.Task, out 
 	if err != nil {
 		return err
 	}
-	staff, err := x.crew(ctx, crewKey{queue: t.Queue, tenant: s.Tenant, kind: t.Kind})
+	staff, err := x.crew(ctx, crewKey{queue: t.Queue, tenant: s.Tenant, kind: t.Kind, needs: lane.Needs})
 	if err != nil {
 		return err
 	}
@@ -355,6 +358,13 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 	if circuit != nil {
 		list = append(list, *circuit)
 	}
+	for _, q := range x.queues {
+		if q.ID == s.Queue && q.Paused {
+			b := x.queuePaused(t.Queue)
+			b.Since = q.ChangedAt.Time()
+			list = append(list, b)
+		}
+	}
 	if b := staff.unfit(t); b != nil {
 		b.Since = cmp.Or(t.ReadyAt, s.live.Since.Time())
 		list = append(list, *b)
@@ -380,6 +390,9 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 	case drover.Ready, drover.Queued:
 		if s.live.InLine() {
 			return append(list, inLineBlocker(&x.plan.Nodes[s.Node], s.live)), start, false, nil
+		}
+		if t.Status == drover.Ready && s.live.Lane != lifecycle.HeldLane {
+			return x.admission(ctx, s, t, staff, list)
 		}
 		more, w, ok, err := x.inLine(ctx, s, t, staff, open)
 		return append(list, more...), w, ok && open, err
@@ -566,6 +579,7 @@ type crewKey struct {
 	queue  string
 	tenant int32
 	kind   string
+	needs  string // of a lane
 }
 
 // crew is the live workers of a queue, and those of them that could run a task.
@@ -591,6 +605,10 @@ func (x *explainer) crew(ctx context.Context, k crewKey) (*crew, error) {
 	}
 	c := &crew{words: explain.Workers{Queue: k.queue, Kind: k.kind}}
 	x.crews[k] = c
+	asks := needsOf(k.needs)
+	needs := admit.Needs{Labels: asks.Labels, Requests: asks.Requests}
+	var unfit []*admit.Worker
+	defer func() { c.words.Lacks = lacking(&needs, unfit) }()
 	for i := range x.sessions {
 		s := &x.sessions[i]
 		if s.Tenant != 0 && s.Tenant != k.tenant || !slices.Contains(s.Queues, k.queue) {
@@ -601,6 +619,14 @@ func (x *explainer) crew(ctx context.Context, k crewKey) (*crew, error) {
 			continue
 		}
 		c.words.Kinds++
+		if w := (&admit.Worker{Queues: []int32{0}, Labels: s.Labels, Resources: s.Resources, Slots: int(s.Slots)}); !needs.Serves(w) {
+			if s.Draining {
+				c.words.Draining++
+			} else {
+				unfit = append(unfit, w)
+			}
+			continue
+		}
 		of := c
 		if s.Draining {
 			c.words.Draining++
@@ -632,7 +658,7 @@ func (x *explainer) workers(ctx context.Context) (err error) {
 	for i, s := range x.sessions {
 		ids[i] = s.ID
 	}
-	return x.tx.Pipe(ctx, store.SessionLoads(ids, x.loads))
+	return x.tx.Pipe(ctx, store.SessionLoads(ids, x.loads), store.QueueStates(&x.queues))
 }
 
 // unfit is why none of the workers could run the task, were it free.
@@ -642,6 +668,9 @@ func (c *crew) unfit(*drover.Task) *drover.Blocker {
 		return nil
 	case c.words.Kinds == 0:
 		b := explain.NoWorker(c.words)
+		return &b
+	case len(c.words.Lacks) > 0:
+		b := explain.NoMatch(c.words)
 		return &b
 	}
 	b := explain.Draining(c.words)
@@ -907,7 +936,7 @@ func (x *explainer) rest(n int32) (w forecast.Wait) {
 		left = int(c.Live)
 	}
 	slots := 1
-	if c := x.crews[crewKey{node.Queue, x.row.Tenant, node.Kind}]; c != nil {
+	if c := x.crews[crewKey{queue: node.Queue, tenant: x.row.Tenant, kind: node.Kind}]; c != nil {
 		slots = max(c.slots, 1)
 	}
 	turns := (left + slots - 1) / slots

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -39,6 +40,12 @@ func (x *explainer) history(ctx context.Context, s *taskState, t *drover.Task, o
 			return err
 		}
 	}
+	// The line that it waited in is the one that it was made for.
+	line := store.LineKey{Lane: s.Lane, Class: cmp.Or(t.Class, s.Class)}
+	spans := map[store.LineKey]lifecycle.Spans{}
+	if err := x.tx.Pipe(ctx, store.ReadLineWaits([]store.LineKey{line}, spans)); err != nil {
+		return err
+	}
 	h := explain.From(begin.Time())
 	// Before it could run it waited for others, then for its start time.
 	h.Until((begin + lifecycle.Instant(totals[lifecycle.WaitDependency])).Time(), lifecycle.WaitDependency.String())
@@ -46,7 +53,7 @@ func (x *explainer) history(ctx context.Context, s *taskState, t *drover.Task, o
 	h.Until(at.Time(), lifecycle.WaitSchedule.String())
 	for _, a := range rows {
 		h.Until(a.ReadyAt.Time(), lifecycle.WaitRetry.String())
-		inLine(h, a.ReadyAt, a.ClaimedAt, pauses)
+		inLine(h, a.ReadyAt, a.QueuedAt, a.ClaimedAt, pauses, spans[line])
 		last := a.EndedAt
 		if last == 0 {
 			last = end
@@ -57,12 +64,12 @@ func (x *explainer) history(ctx context.Context, s *taskState, t *drover.Task, o
 		at = last
 	}
 	// What has passed since the last attempt, or since it could run.
-	var ready lifecycle.Instant
+	var ready, queued lifecycle.Instant
 	switch {
 	case s.live == nil:
-		ready = s.final.Task.ReadyAt
+		ready, queued = s.final.Task.ReadyAt, s.final.Task.QueuedAt
 	case s.live.Status != drover.RetryWait && s.live.Status != drover.Pending:
-		ready = s.live.ReadyAt
+		ready, queued = s.live.ReadyAt, s.live.QueuedAt
 	}
 	if len(rows) > 0 && ready < at {
 		h.Until(end.Time(), lifecycle.WaitRetry.String())
@@ -70,7 +77,7 @@ func (x *explainer) history(ctx context.Context, s *taskState, t *drover.Task, o
 		if len(rows) > 0 {
 			h.Until(ready.Time(), lifecycle.WaitRetry.String())
 		}
-		inLine(h, max(ready, at), end, pauses)
+		inLine(h, max(ready, at), queued, end, pauses, spans[line])
 	}
 	out.History = h.List()
 	return nil
@@ -84,25 +91,31 @@ func (s *taskState) totals(now lifecycle.Instant) (lifecycle.Waits, lifecycle.In
 	return s.final.Task.Waits, s.final.At
 }
 
-// inLine is the time from ready to claimed: the job may have been paused in it.
-func inLine(h *explain.Spend, from, to lifecycle.Instant, pauses []store.Pause) {
-	paused := false
+// inLine is the time from when a task was ready until it was claimed: the job may have
+// been paused in it, and its line have waited for this and that until it was queued.
+func inLine(h *explain.Spend, ready, queued, to lifecycle.Instant, pauses []store.Pause, line lifecycle.Spans) {
+	if queued == 0 {
+		queued = to
+	}
+	from, paused := ready, false
+	until := func(end lifecycle.Instant) {
+		switch {
+		case end <= from:
+			return
+		case paused:
+			h.Until(end.Time(), lifecycle.WaitPaused.String())
+		default:
+			line.Each(from, min(end, max(queued, from)), func(at lifecycle.Instant, why lifecycle.Reason) { h.Until(at.Time(), why.String()) })
+			h.Until(end.Time(), lifecycle.WaitHandoff.String())
+		}
+		from = end
+	}
 	for _, p := range pauses {
 		if p.At >= to {
 			break
 		}
-		if p.At > from {
-			code := lifecycle.WaitHandoff
-			if paused {
-				code = lifecycle.WaitPaused
-			}
-			h.Until(p.At.Time(), code.String())
-		}
+		until(p.At)
 		paused = p.Paused
 	}
-	code := lifecycle.WaitHandoff
-	if paused {
-		code = lifecycle.WaitPaused
-	}
-	h.Until(to.Time(), code.String())
+	until(to)
 }

@@ -281,6 +281,9 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 	if len(rows) == 0 {
 		return 0, nil
 	}
+	if err := readLineWaits(ctx, tx, pointers(rows)); err != nil {
+		return 0, err
+	}
 	var plan *compiled
 	if p := heads[id].Pipeline; p != 0 {
 		var err error
@@ -326,6 +329,9 @@ func (e *Engine) sweepPause(ctx context.Context, tx store.Tx, x *changes, h stor
 	}
 	if len(queued)+len(ready) == 0 {
 		return 0, tx.Pipe(ctx, store.SweptHold(id, store.HoldPause))
+	}
+	if err := readLineWaits(ctx, tx, pointers(ready)); err != nil {
+		return 0, err
 	}
 	for _, t := range queued {
 		x.place(lifecycle.Held(t, x.now))

@@ -68,36 +68,38 @@ func pointers(rows []lifecycle.Task) []*lifecycle.Task {
 	return out
 }
 
-// tell tells tasks what their lines waited for, of lines that are not known by
-// reading it.
-func (l *lineLog) tell(ctx context.Context, tx store.Tx, term int64, rows []lifecycle.Task) error {
+// know reads what lines waited for, of those that are not known yet.
+func (l *lineLog) know(ctx context.Context, tx store.Tx, term int64, lines []store.LineKey) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.term != term || len(l.lines) > linesKept {
 		l.term, l.lines = term, map[store.LineKey]lifecycle.Spans{}
 	}
-	var missing []store.LineKey
-	for i := range rows {
-		if k := lineOfTask(&rows[i]); l.lines[k] == nil && (len(missing) == 0 || missing[len(missing)-1] != k) {
-			missing = append(missing, k)
-		}
+	missing := slices.DeleteFunc(slices.Clone(lines), func(k store.LineKey) bool { return l.lines[k] != nil })
+	if len(missing) == 0 {
+		return nil
 	}
-	if len(missing) > 0 {
-		slices.SortFunc(missing, compareLineKeys)
-		missing = slices.Compact(missing)
-		read := map[store.LineKey]lifecycle.Spans{}
-		if err := tx.Pipe(ctx, store.ReadLineWaits(missing, read)); err != nil {
-			return err
-		}
-		for _, k := range missing {
-			l.lines[k] = append(lifecycle.Spans{}, read[k]...)
-		}
+	slices.SortFunc(missing, compareLineKeys)
+	missing = slices.Compact(missing)
+	read := map[store.LineKey]lifecycle.Spans{}
+	if err := tx.Pipe(ctx, store.ReadLineWaits(missing, read)); err != nil {
+		return err
 	}
-	for i := range rows {
-		s := l.lines[lineOfTask(&rows[i])]
-		rows[i].Line = &s
+	for _, k := range missing {
+		l.lines[k] = append(lifecycle.Spans{}, read[k]...)
 	}
 	return nil
+}
+
+// tell tells READY tasks what their lines waited for, as far as that is known.
+func (l *lineLog) tell(rows []lifecycle.Task) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range rows {
+		if s := l.lines[lineOfTask(&rows[i])]; len(s) > 0 {
+			rows[i].Line = &s
+		}
+	}
 }
 
 // changed says what a decision changes about what lines wait for. whole says that

@@ -68,6 +68,9 @@ func states(ctx context.Context, tx store.Tx, rows []store.TaskRow) ([]taskState
 	if err := tx.Pipe(ctx, store.LiveRows(sought, &live)...); err != nil {
 		return nil, err
 	}
+	if err := readLineWaits(ctx, tx, pointers(live)); err != nil {
+		return nil, err
+	}
 	for i := range live {
 		if s := at[live[i].ID]; s != nil {
 			s.live = &live[i]

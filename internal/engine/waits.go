@@ -56,6 +56,12 @@ func (x *explainer) lines(ctx context.Context) (out []waitLine, capped bool, err
 	if err := x.tx.Pipe(ctx, store.WaitLines(&rows, &capped)...); err != nil {
 		return nil, false, err
 	}
+	var d *decided
+	if slices.ContainsFunc(rows, func(r store.WaitLine) bool { return r.Kind == store.WaitsReady }) {
+		if d, err = x.decide(ctx, store.Line{}); err != nil {
+			return nil, false, err
+		}
+	}
 	for _, r := range rows {
 		l := waitLine{WaitLine: r, tenant: r.Tenant}
 		var lane store.LaneKey
@@ -68,7 +74,7 @@ func (x *explainer) lines(ctx context.Context) (out []waitLine, capped bool, err
 		if l.tenant != x.c.Tenant && !x.c.System {
 			continue
 		}
-		if l.blocker, err = x.lineBlocker(ctx, r, lane); err != nil {
+		if l.blocker, err = x.lineBlocker(ctx, d, r, lane); err != nil {
 			return nil, false, err
 		}
 		out = append(out, l)
@@ -77,7 +83,7 @@ func (x *explainer) lines(ctx context.Context) (out []waitLine, capped bool, err
 }
 
 // lineBlocker is why the tasks of a line wait.
-func (x *explainer) lineBlocker(ctx context.Context, r store.WaitLine, lane store.LaneKey) (b drover.Blocker, err error) {
+func (x *explainer) lineBlocker(ctx context.Context, d *decided, r store.WaitLine, lane store.LaneKey) (b drover.Blocker, err error) {
 	queue, err := x.e.queueNameOf(ctx, x.tx, r.Queue)
 	if err != nil {
 		return b, err
@@ -93,6 +99,16 @@ func (x *explainer) lineBlocker(ctx context.Context, r store.WaitLine, lane stor
 		return drover.Blocker{Code: drover.BlockerJobPaused, Subject: drover.Subject{Kind: "job"}}, nil
 	case store.WaitsReady, store.WaitsQueued:
 	}
+	if d != nil && r.Kind == store.WaitsReady {
+		if v := d.verdicts[store.LineKey{Lane: r.Lane, Class: r.Class}]; v != nil {
+			first := v.Blockers[0]
+			b := drover.Blocker{Code: drover.Reason(first.Code), Subject: drover.Subject{Kind: first.Subject.Kind, Name: first.Subject.Name, Limit: first.Subject.Limit, Used: first.Subject.Used}}
+			if b.Code.Layer() == drover.LayerExecution && b.Subject.Name == "" {
+				b.Subject = drover.Subject{Kind: "queue", Name: queue}
+			}
+			return b, nil
+		}
+	}
 	circuit, err := x.circuit(ctx, lane)
 	if err != nil {
 		return b, err
@@ -100,7 +116,7 @@ func (x *explainer) lineBlocker(ctx context.Context, r store.WaitLine, lane stor
 	if circuit != nil {
 		return *circuit, nil
 	}
-	staff, err := x.crew(ctx, crewKey{queue: queue, tenant: lane.Tenant, kind: lane.Kind})
+	staff, err := x.crew(ctx, crewKey{queue: queue, tenant: lane.Tenant, kind: lane.Kind, needs: lane.Needs})
 	if err != nil {
 		return b, err
 	}

@@ -255,6 +255,9 @@ func (e *Engine) watchWaiting(ctx context.Context, tx store.Tx, x *changes, due 
 	if err := tx.Pipe(ctx, store.TakeWatchedWaiting(over, &taken)...); err != nil {
 		return 0, err
 	}
+	if err := readLineWaits(ctx, tx, pointers(taken)); err != nil {
+		return 0, err
+	}
 	if err := e.closeTasks(ctx, tx, x, taken, below); err != nil {
 		return 0, err
 	}

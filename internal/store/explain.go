@@ -110,6 +110,11 @@ func SessionHolders(sessions []int64, rows *[]RunningOf) Stmt {
 	})}
 }
 
+// RunningAmong reads those of tasks that run.
+func RunningAmong(ids []drover.TaskID, rows *[]lifecycle.Task) Stmt {
+	return Stmt{Text: viewRunning, Cols: taskIDs(ids), Scan: into(rows, scanRunning)}
+}
+
 // What waits, counted by line. A count that comes to MaxCount stops.
 func countWaiting(table, key, cols, since string) *driver.Text {
 	return driver.New("count "+table+" by lane", "",
