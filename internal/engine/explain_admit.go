@@ -115,25 +115,28 @@ func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdi
 		}
 		return explain.NoWorker(staff.words), w, false, nil
 	case admit.LackOfResources:
-		return explain.Resources(t.Queue, b.Subject.Name, b.Subject.Limit, b.Subject.Asks), w, false, nil
+		if b.Subject.Asks > 0 {
+			return explain.Resources(t.Queue, b.Subject.Name, b.Subject.Limit, b.Subject.Asks), w, false, nil
+		}
+		name, limit, used, asks := d.lacks(v)
+		out = explain.ResourcesFull(t.Queue, name, limit, used, asks, place)
+		if w, known, err = x.slotWait(ctx, s, staff, place.Position-1, 0); err != nil {
+			return out, w, false, err
+		}
+		out.Holders, out.MoreHolders, err = x.holders(ctx, staff)
+		return out, w, known, err
 	case admit.Handoff, admit.JobPaused:
 		return explain.Handoff(t.Queue), forecast.Wait{From: 1000}, true, nil
 	case admit.Priority, admit.FairShare, admit.WorkersFull:
-		own, err := x.ofLane(ctx, s.Lane)
-		if err != nil {
-			return out, w, false, err
-		}
-		busy, more, err := x.busy(ctx, staff)
-		if err != nil {
-			return out, w, false, err
-		}
 		ahead := place.Position - 1
 		for _, l := range d.queued {
 			if l.Queue == s.live.Queue {
 				ahead += int(l.Count)
 			}
 		}
-		w, known = forecast.Line{Free: max(staff.free, 0), Busy: busy, MoreBusy: more, Ahead: []forecast.Ahead{{N: ahead, Of: own}}}.Forecast()
+		if w, known, err = x.slotWait(ctx, s, staff, ahead, staff.free); err != nil {
+			return out, w, false, err
+		}
 		if b.Code == admit.WorkersFull {
 			out = explain.WorkersFull(t.Queue, staff.slots, staff.used, place)
 			out.Holders, out.MoreHolders, err = x.holders(ctx, staff)
@@ -164,6 +167,44 @@ func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdi
 	}
 	w, known, err = x.limitHolders(ctx, &out, b, place)
 	return out, w, known, err
+}
+
+// lacks names what no worker has enough of free for a line's head, how much of it
+// there is and is in use, and how much the head asks for.
+func (d *decided) lacks(v *admit.Verdict) (name string, limit, used, asks int64) {
+	line := &d.Lines[v.Line]
+	for _, resource := range append(slices.Sorted(maps.Keys(line.Requests)), "slots") {
+		var total, taken, most int64
+		for i := range d.Workers {
+			w := &d.Workers[i]
+			if w.Draining || !line.Needs.Serves(w) {
+				continue
+			}
+			has, has2 := w.Resources[resource], w.Taken[resource]
+			if resource == "slots" {
+				has, has2 = int64(w.Slots), int64(w.Busy)
+			}
+			total, taken, most = total+has, taken+has2, max(most, has-has2)
+		}
+		if wants := max(line.Requests[resource], 1); most < wants || resource == "slots" {
+			return resource, total, taken, wants
+		}
+	}
+	return "", 0, 0, 0
+}
+
+// slotWait is when one of a crew's slots comes to the task, after those ahead of it.
+func (x *explainer) slotWait(ctx context.Context, s *taskState, staff *crew, ahead, free int) (forecast.Wait, bool, error) {
+	own, err := x.ofLane(ctx, s.Lane)
+	if err != nil {
+		return forecast.Wait{}, false, err
+	}
+	busy, more, err := x.busy(ctx, staff)
+	if err != nil {
+		return forecast.Wait{}, false, err
+	}
+	w, known := forecast.Line{Free: max(free, 0), Busy: busy, MoreBusy: more, Ahead: []forecast.Ahead{{N: max(ahead, 0), Of: own}}}.Forecast()
+	return w, known, nil
 }
 
 // queuePaused is the wait for a queue, with who paused it and why.

@@ -322,13 +322,17 @@ func Limit(code drover.Reason, name, key string, limit, used, asks int64, until 
 	return b
 }
 
-// Resources is the wait for room at a worker: none has enough of it free.
+// Resources is of a task that asks for more of something than any worker has.
 func Resources(queue, name string, has, asks int64) drover.Blocker {
-	b := drover.Blocker{Code: drover.BlockerResources, Subject: drover.Subject{Kind: "resource", Name: name, Limit: has},
-		Message:  fmt.Sprintf("No worker of queue %s has enough of what it asks for free.", queue),
+	return drover.Blocker{Code: drover.BlockerResources, Subject: drover.Subject{Kind: "resource", Name: name, Limit: has},
+		Message:  fmt.Sprintf("It asks for %d %s, and no worker of queue %s has more than %d.", asks, name, queue, has),
 		Remedies: []drover.Remedy{{Action: "add_workers", Message: "Start a worker with more of it."}}}
-	if name != "" && asks > has {
-		b.Message = fmt.Sprintf("It asks for %d %s, and no worker of queue %s has more than %d.", asks, name, queue, has)
-	}
-	return b
+}
+
+// ResourcesFull is the wait for room at a worker: none has enough of it free.
+func ResourcesFull(queue, name string, limit, used, asks int64, p Place) drover.Blocker {
+	return drover.Blocker{Code: drover.BlockerResources, Subject: p.subject(drover.Subject{Kind: "resource", Name: name, Limit: limit, Used: used}),
+		Message: fmt.Sprintf("No worker of queue %s has %d %s free (%d of %d in use); it is %s.", queue, asks, name, used, limit, p),
+		Remedies: []drover.Remedy{{Action: "add_workers", Message: "Start a worker with more of it."},
+			{Action: "cancel_holder", Message: "Cancel something that runs and matters less."}}}
 }
