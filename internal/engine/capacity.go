@@ -103,7 +103,7 @@ func (x *explainer) hints(ctx context.Context) ([]drover.QueueHint, error) {
 	for i := range lines {
 		l := &lines[i]
 		q := loads[l.Queue]
-		if q == nil || l.Kind != store.WaitsReady && l.Kind != store.WaitsQueued && l.Kind != store.WaitsHeld {
+		if q == nil || l.Kind != store.WaitsReady && l.Kind != store.WaitsQueued && l.Kind != store.WaitsHeld && l.Kind != store.WaitsInLine {
 			continue
 		}
 		if l.blocker.Code.Layer() == drover.LayerExecution || l.blocker.Code == drover.BlockerPriority || l.blocker.Code == drover.BlockerFairShare {

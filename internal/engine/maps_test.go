@@ -54,6 +54,10 @@ func TestMaxParallelBoundsWhatRuns(t *testing.T) {
 		if err != nil || len(x.Blockers) != 1 || x.Blockers[0].Code != drover.BlockerMapParallel || x.Blockers[0].Subject.Limit != 3 {
 			t.Errorf("explained as %+v, %v", x, err)
 		}
+		groups, err := w.Waits(t.Context(), w.c, nil)
+		if i := slices.IndexFunc(groups, func(g drover.WaitGroup) bool { return g.Reason == drover.BlockerMapParallel }); err != nil || i < 0 || groups[i].Waiting != 5 {
+			t.Errorf("waits %+v, %v", groups, err)
+		}
 		if n := w.step("admit", w.AdmitOnce); n != 0 {
 			t.Errorf("%d admitted", n)
 		}

@@ -65,7 +65,7 @@ func (x *explainer) lines(ctx context.Context) (out []waitLine, capped bool, err
 	for _, r := range rows {
 		l := waitLine{WaitLine: r, tenant: r.Tenant}
 		var lane store.LaneKey
-		if r.Kind != store.WaitsHeld {
+		if r.Kind != store.WaitsHeld && r.Kind != store.WaitsInLine {
 			if lane, err = x.e.laneOf(ctx, x.tx, r.Lane); err != nil {
 				return nil, false, err
 			}
@@ -97,6 +97,8 @@ func (x *explainer) lineBlocker(ctx context.Context, d *decided, r store.WaitLin
 		return drover.Blocker{Code: drover.BlockerRetry, Subject: drover.Subject{Kind: "time"}}, nil
 	case store.WaitsHeld:
 		return drover.Blocker{Code: drover.BlockerJobPaused, Subject: drover.Subject{Kind: "job"}}, nil
+	case store.WaitsInLine:
+		return drover.Blocker{Code: drover.BlockerMapParallel, Subject: drover.Subject{Kind: "map"}}, nil
 	case store.WaitsReady, store.WaitsQueued:
 	}
 	if d != nil && r.Kind == store.WaitsReady {

@@ -13,7 +13,7 @@ import (
 func TestATasksTimeIsSplitByItsLinesSpans(t *testing.T) {
 	t.Parallel()
 	line := Spans{{10, WaitQueuePaused}, {20, WaitSemaphore}, {30, WaitHandoff}, {40, WaitRate}}
-	task := Task{Status: drover.Ready, Lane: 1, Since: 5, Line: &line}
+	task := Task{Status: drover.Ready, Lane: 1, ReadyAt: 5, Since: 5, Line: &line}
 	want := Waits{WaitHandoff: 5 + 10, WaitQueuePaused: 10, WaitSemaphore: 10, WaitRate: 10}
 	if got := task.TotalAt(50); got != want {
 		t.Errorf("it waited %v, want %v", got.Map(), want.Map())
@@ -26,6 +26,10 @@ func TestATasksTimeIsSplitByItsLinesSpans(t *testing.T) {
 	held.Lane = HeldLane
 	if got := held.TotalAt(50); got != (Waits{WaitPaused: 45}) {
 		t.Errorf("in the lane of paused jobs %v", got.Map())
+	}
+	held.ReadyAt = 0 // an element over max_parallel
+	if got := held.TotalAt(50); got != (Waits{WaitParallel: 45}) {
+		t.Errorf("in line for a place in its map %v", got.Map())
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		var line Spans

@@ -128,10 +128,10 @@ var waitTexts = []*driver.Text{
 	countWaiting("task_delayed", "due_at, task_id", "x.queue, x.class, x.lane, CASE WHEN x.status = 1 THEN 2 ELSE 5 END AS status", "x.since"),
 }
 
-// heldLines has the rows of paused jobs, which stand in a lane of their own, by the
-// tenant that their job tells.
+// heldLines has the rows of paused jobs, and of elements that wait for a place in their
+// map, which stand in a lane of their own, by the tenant that their job tells.
 var heldLines = driver.New("count held tasks by tenant", "",
-	"SELECT q.queue, j.tenant, count(*), min(q.since) FROM (SELECT x.queue, x.job_id, x.since FROM task_ready x WHERE x.lane = 0"+oneMore+") q JOIN jobs j ON j.id = q.job_id GROUP BY q.queue, j.tenant")
+	"SELECT q.kind, q.queue, j.tenant, count(*), min(q.since) FROM (SELECT CASE WHEN x.ready_at = 0 THEN 7 ELSE 6 END AS kind, x.queue, x.job_id, x.since FROM task_ready x WHERE x.lane = 0"+oneMore+") q JOIN jobs j ON j.id = q.job_id GROUP BY q.kind, q.queue, j.tenant")
 
 // WaitKind is what a line's tasks stand as.
 type WaitKind int16
@@ -144,13 +144,14 @@ const (
 	WaitsQueued     WaitKind = 4
 	WaitsForRetry   WaitKind = 5
 	WaitsHeld       WaitKind = 6 // READY, of a job that is paused; Tenant is set instead of Lane
+	WaitsInLine     WaitKind = 7 // READY, for a place among its map's max_parallel; Tenant is set instead of Lane
 )
 
 // WaitLine is how many tasks of a lane and class wait in the same way.
 type WaitLine struct {
 	Kind        WaitKind
 	Queue, Lane int32
-	Tenant      int32 // of WaitsHeld
+	Tenant      int32 // of WaitsHeld, WaitsInLine
 	Class       drover.Class
 	N           int64
 	Since       instant // of the first
@@ -180,8 +181,7 @@ func WaitLines(rows *[]WaitLine, capped *bool) []Stmt {
 		}})
 	}
 	return append(list, Stmt{Text: heldLines, Scan: into(rows, func(r driver.Row) (w WaitLine, err error) {
-		w.Kind = WaitsHeld
-		err = r.Scan(&w.Queue, &w.Tenant, &w.N, (*int64)(&w.Since))
+		err = r.Scan((*int16)(&w.Kind), &w.Queue, &w.Tenant, &w.N, (*int64)(&w.Since))
 		return w, err
 	})})
 }
