@@ -51,6 +51,8 @@ func (x *explainer) history(ctx context.Context, s *taskState, t *drover.Task, o
 	h.Until((begin + lifecycle.Instant(totals[lifecycle.WaitDependency])).Time(), lifecycle.WaitDependency.String())
 	at := begin + lifecycle.Instant(totals[lifecycle.WaitDependency]+totals[lifecycle.WaitSchedule])
 	h.Until(at.Time(), lifecycle.WaitSchedule.String())
+	at += lifecycle.Instant(totals[lifecycle.WaitParallel]) // once it has begun, an element keeps its place
+	h.Until(at.Time(), lifecycle.WaitParallel.String())
 	for _, a := range rows {
 		h.Until(a.ReadyAt.Time(), lifecycle.WaitRetry.String())
 		inLine(h, a.ReadyAt, a.QueuedAt, a.ClaimedAt, pauses, spans[line])
@@ -78,6 +80,7 @@ func (x *explainer) history(ctx context.Context, s *taskState, t *drover.Task, o
 			h.Until(ready.Time(), lifecycle.WaitRetry.String())
 		}
 		inLine(h, max(ready, at), queued, end, pauses, spans[line])
+		h.Until(end.Time(), lifecycle.WaitHandoff.String()) // where another server's clock is ahead
 	}
 	out.History = h.List()
 	return nil

@@ -118,7 +118,7 @@ func (g *ghost) submitted(c *call, bad func(string, string, ...any)) {
 			if (n.ExpiresAt.IsZero() || n.ExpiresAt.After(c.s.now())) && (n.ID.IsZero() || max(wall, -wall) < 23*3600e6) {
 				bad("I28", "%s is refused: %v", d, o.Err)
 			}
-			if same {
+			if same && !(known.purged && d.key == "") { // of a job that has left only its key is known
 				bad("I27", "%s was accepted before and is refused for its time: %v", d, o.Err)
 			}
 		case code == drover.CodeIdempotencyReused:
