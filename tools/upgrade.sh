@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-PREVIOUS=${PREVIOUS:-741bfd662dd0b3873e9546edd0639642838d0cb5}
+PREVIOUS=${PREVIOUS:-008d60091ea001adb3d31ed94015c9f89c67fb26}
 JOBS=${JOBS:-300}
 git cat-file -e "$PREVIOUS^{commit}" 2>/dev/null || {
 	echo "upgrade.sh: the commit $PREVIOUS is not here; it needs the project's whole history" >&2
@@ -34,6 +34,11 @@ trap 'exit 143' TERM HUP
 export CGO_ENABLED=0 DROVER_DATABASE_URL=$DROVER_TEST_POSTGRES DROVER_DATABASE_SCHEMA=upgrade_$$
 export HOME=$dir XDG_CONFIG_HOME=$dir GOCACHE=${GOCACHE:-$(go env GOCACHE)} GOPATH=${GOPATH:-$(go env GOPATH)}
 git worktree add -q --detach "$dir/tree" "$PREVIOUS"
+versions() { find "$1/internal/store/schema" -name '*.sql' | wc -l; }
+[[ $(versions "$dir/tree") -eq $(($(versions .) - 1)) ]] || {
+	echo "upgrade.sh: the commit $PREVIOUS is not of the schema version before this one; name the last one that is" >&2
+	exit 1
+}
 (cd "$dir/tree" && go build -o "$dir/old" ./cmd/drover)
 go build -o "$dir/new" ./cmd/drover
 
