@@ -493,7 +493,7 @@ func bringBack(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, items []*
 	if over {
 		rest = slices.DeleteFunc(rest, func(i *replaying) bool {
 			if plan.Nodes[i.target.Node].Undoes < 0 && !plan.Closes(i.target.Node) {
-				i.refuse(drover.CodeInvalidTransition, "job %s has undone what its tasks did; submit it again. Only what undoes them and what runs finally can be replayed", i.row.Job)
+				i.refuse(drover.CodeInvalidTransition, "job %s has undone what its tasks did; submit it again. Only what undoes them, the rescue and what runs finally can be replayed", i.row.Job)
 			}
 			return i.refused != nil
 		})
