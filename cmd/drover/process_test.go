@@ -66,18 +66,6 @@ func newFolder(t *testing.T) *folder {
 	return &folder{t: t, path: t.TempDir(), env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + t.TempDir()}}
 }
 
-// newFolderOn is one whose server keeps everything in a database of its own.
-func newFolderOn(t *testing.T, kind string) *folder {
-	t.Helper()
-	f := newFolder(t)
-	url, o := storetest.Place(t, kind)
-	f.env = append(f.env, "DROVER_DATABASE_URL="+url)
-	if o.Schema != "" {
-		f.env = append(f.env, "DROVER_DATABASE_SCHEMA="+o.Schema)
-	}
-	return f
-}
-
 func (f *folder) command(ctx context.Context, words ...string) *exec.Cmd {
 	f.t.Helper()
 	bin, err := program()
@@ -678,7 +666,12 @@ func TestServerFromNothing(t *testing.T) {
 	for _, kind := range storetest.Drivers(t) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			f := newFolderOn(t, kind)
+			f := newFolder(t)
+			url, o := storetest.Place(t, kind)
+			f.env = append(f.env, "DROVER_DATABASE_URL="+url)
+			if o.Schema != "" {
+				f.env = append(f.env, "DROVER_DATABASE_SCHEMA="+o.Schema)
+			}
 			addr := freeAddress(t)
 			_, errs, code := f.try("server", "--http-addr", addr)
 			if code != exitConflict || !strings.Contains(errs, "drover migrate up") {
@@ -746,7 +739,12 @@ func TestTheQueueIsRebuilt(t *testing.T) {
 	for _, kind := range storetest.Drivers(t) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			f := newFolderOn(t, kind)
+			f := newFolder(t)
+			url, o := storetest.Place(t, kind)
+			f.env = append(f.env, "DROVER_DATABASE_URL="+url)
+			if o.Schema != "" {
+				f.env = append(f.env, "DROVER_DATABASE_SCHEMA="+o.Schema)
+			}
 			f.must(0, "migrate", "up")
 			addr := freeAddress(t)
 			f.env = append(f.env, "DROVER_URL=http://"+addr, "DROVER_TOKEN="+f.must(0, "token", "create", "--database-url", url, "--name", "admin", "--scope", "admin"))

@@ -22,7 +22,12 @@ func TestTheCommandLineAnswersAtFullLoad(t *testing.T) {
 	for _, kind := range storetest.Drivers(t) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			f := newFolderOn(t, kind)
+			f := newFolder(t)
+			url, o := storetest.Place(t, kind)
+			f.env = append(f.env, "DROVER_DATABASE_URL="+url)
+			if o.Schema != "" {
+				f.env = append(f.env, "DROVER_DATABASE_SCHEMA="+o.Schema)
+			}
 			addr := freeAddress(t)
 			f.must(0, "migrate", "up")
 			who := map[string]*folder{}
