@@ -108,8 +108,8 @@ var (
 		{"side_effects", "That the task changes something outside: true, or idempotent when it passes its idempotency key on, so that a repeat changes nothing.", `{"enum":[true,false,"idempotent"]}`},
 		{"default", "The output that stands in where the task has none, because it was skipped or has failed.", `true`},
 	}, presetFields, []field{
-		{"limits", "The named limits that the task takes, and how much of each: it starts when all of them have it.", `{"type":"object","maxProperties":16,"propertyNames":{"$ref":"#/$defs/name"},"additionalProperties":{"type":"integer","minimum":1}}`},
-		{"resources", "What the task takes of its worker beside a slot, such as {gpu: 1}.", `{"type":"object","maxProperties":16,"propertyNames":{"$ref":"#/$defs/name"},"additionalProperties":{"type":"integer","minimum":1}}`},
+		{"limits", "The named limits that the task takes, and how much of each: it starts when all of them have it.", `{"type":"object","maxProperties":16,"propertyNames":{"$ref":"#/$defs/name"},"additionalProperties":{"type":"integer","minimum":1,"maximum":1000000000}}`},
+		{"resources", "What the task takes of its worker beside a slot, such as {gpu: 1}.", `{"type":"object","maxProperties":16,"propertyNames":{"$ref":"#/$defs/name"},"additionalProperties":{"type":"integer","minimum":1,"maximum":9007199254740992}}`},
 		{"worker_labels", "The labels that the task's worker must have.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":"string"}}`},
 		{"artifact", "The artifact that the task makes.", ref("artifact")},
 		{"cache", "A result of the same identity stands in for running the task: true, or a mapping with the handler's version.", `{"anyOf":[{"type":"boolean"},{"$ref":"#/$defs/cache"}]}`},

@@ -352,9 +352,9 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			}
 			t.output = v
 		case "limits":
-			t.asks.Limits = r.amounts(v, at, "a limit")
+			t.asks.Limits = r.amounts(v, at, "a limit", "vendor-model", MaxPermits)
 		case "resources":
-			t.asks.Resources = r.amounts(v, at, "a resource")
+			t.asks.Resources = r.amounts(v, at, "a resource", "gpu", maxResource)
 		case "worker_labels":
 			t.asks.WorkerLabels = r.pairs(v, at)
 		case "artifact":
@@ -424,6 +424,7 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			}
 		}
 	}
+	r.asks(&t.asks, v, at)
 	if v.get("run") == nil {
 		r.at(v, at.member("run"), "the task does not say what to run; write `run: exec` or the name of a handler that a worker has")
 	}

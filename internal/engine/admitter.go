@@ -533,7 +533,7 @@ func (e *Engine) readWorkers(ctx context.Context, tx store.Tx, w *waiting, s *st
 		if k.Needs == "" {
 			continue
 		}
-		for name, asks := range needsOf(k.Needs).Requests {
+		for name, asks := range needsOf(k.Needs).Resources {
 			if taken[l.Session] == nil {
 				taken[l.Session] = map[string]int64{}
 			}

@@ -12,53 +12,35 @@ import (
 	"github.com/drover-dev/drover/internal/store"
 )
 
-// Bounds of what a task asks for.
-const (
-	maxAsks  = 16   // limits, resources or labels of one task
-	maxNeeds = 1500 // bytes of all of it; it is part of a key
-)
+// checkAsks validates what is asked for.
+func checkAsks(say func(string, string, ...any), a *dag.Asks) {
+	a.Check(func(key, name, problem string) {
+		if dag.ValidName(name) {
+			key += "." + name
+		}
+		say(key, "%s", problem)
+	})
+}
 
-// checkAmounts validates names with whole numbers.
-func checkAmounts(say func(string, string, ...any), field string, m map[string]int64, most int64) {
-	if len(m) > maxAsks {
-		say(field, "%d of them; at most %d", len(m), maxAsks)
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		if !dag.ValidName(name) {
-			say(field, "%q is no name: a lower-case letter, then up to 62 lower-case letters, digits, _ and -", cut(name))
-		}
-		if n := m[name]; n < 1 || n > most {
-			say(field+"."+cut(name), "%d is outside 1 to %d", n, most)
-		}
-	}
+// asksOf is what the task of a Kind job asks for.
+func asksOf(n *drover.NewJob) dag.Asks {
+	return dag.Asks{Key: n.ConcurrencyKey, Limits: n.Limits, WorkerLabels: n.WorkerLabels, Resources: n.Resources}
 }
 
 // checkNeeds validates what a Kind job's task asks for.
 func checkNeeds(say func(string, string, ...any), n *drover.NewJob) {
-	checkAmounts(say, "limits", n.Limits, maxPermits)
-	checkAmounts(say, "resources", n.Resources, 1<<53)
 	if k := n.ConcurrencyKey; len(k) > maxKey || !clean(k) {
 		say("concurrency_key", "must have at most %d bytes of valid UTF-8 without control characters", maxKey)
 	}
-	if len(n.WorkerLabels) > maxAsks {
-		say("worker_labels", "%d of them; at most %d", len(n.WorkerLabels), maxAsks)
-	}
-	for _, k := range sortedKeys(n.WorkerLabels) {
-		if v := n.WorkerLabels[k]; k == "" || len(k) > 63 || !clean(k) || len(v) > 255 || !clean(v) {
-			say("worker_labels", "key %q must have 1 to 63 bytes and its value at most 255, of valid UTF-8 without control characters", cut(k))
-		}
-	}
-	if len((needs{Key: n.ConcurrencyKey, Limits: n.Limits, Labels: n.WorkerLabels, Requests: n.Resources}).encode()) > maxNeeds {
-		say("limits", "with resources, labels and key they take more than %d bytes; use fewer or shorter ones", maxNeeds)
-	}
+	a := asksOf(n)
+	checkAsks(say, &a)
 }
 
 // checkLimits refuses what could never start: what asks for a limit that is not
 // there, for more than it has, or for more than any of the workers there are could
 // give. A repeat of a job that was accepted in time is not refused: late says why it is.
-func (e *Engine) checkLimits(ctx context.Context, k store.LaneKey, n needs, late *drover.Error) (*drover.Error, error) {
-	if late != nil || len(n.Limits)+len(n.Requests) == 0 {
+func (e *Engine) checkLimits(ctx context.Context, k store.LaneKey, n dag.Asks, late *drover.Error) (*drover.Error, error) {
+	if late != nil || len(n.Limits)+len(n.Resources) == 0 {
 		return late, nil
 	}
 	var g *gate
@@ -68,7 +50,7 @@ func (e *Engine) checkLimits(ctx context.Context, k store.LaneKey, n needs, late
 		if g, err = readGate(ctx, tx, e.now()); err != nil {
 			return err
 		}
-		if queue, err = e.queueNameOf(ctx, tx, k.Queue); err != nil || len(n.Requests) == 0 {
+		if queue, err = e.queueNameOf(ctx, tx, k.Queue); err != nil || len(n.Resources) == 0 {
 			return err
 		}
 		sessions = nil

@@ -606,7 +606,7 @@ func (x *explainer) crew(ctx context.Context, k crewKey) (*crew, error) {
 	c := &crew{words: explain.Workers{Queue: k.queue, Kind: k.kind}}
 	x.crews[k] = c
 	asks := needsOf(k.needs)
-	needs := admit.Needs{Labels: asks.Labels, Requests: asks.Requests}
+	needs := admit.Needs{Labels: asks.WorkerLabels, Requests: asks.Resources}
 	var unfit []*admit.Worker
 	defer func() { c.words.Lacks = lacking(&needs, unfit) }()
 	for i := range x.sessions {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,60 +23,32 @@ const (
 	stageWaits    = 2 // tasks wait here that always need one
 )
 
-// needs is what the tasks of a lane ask for beside a free slot; stored as JSON.
-type needs struct {
-	Key      string            `json:"key,omitempty"`      // concurrency key
-	Limits   map[string]int64  `json:"limits,omitempty"`   // weights, by name
-	Labels   map[string]string `json:"labels,omitempty"`   // of the worker
-	Requests map[string]int64  `json:"requests,omitempty"` // resources of the worker
-}
-
-// encode writes needs canonically; nothing is empty.
-func (n needs) encode() string {
-	if n.Key == "" && len(n.Limits)+len(n.Labels)+len(n.Requests) == 0 {
-		return ""
-	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(n) != nil { // strings and numbers; keys come sorted
-		return ""
-	}
-	return string(bytes.TrimRight(b.Bytes(), "\n"))
-}
-
-// needsOf reads what encode wrote.
-func needsOf(text string) (n needs) {
+// needsOf reads what the tasks of a lane ask for beside a free slot.
+func needsOf(text string) (a dag.Asks) {
 	if text != "" {
-		_ = json.Unmarshal([]byte(text), &n) // written by encode
+		_ = json.Unmarshal([]byte(text), &a) // written by Encode
 	}
-	return n
+	return a
 }
-
-// ofWorker is what a claim must know of n.
-func (n needs) ofWorker() needs { return needs{Labels: n.Labels, Requests: n.Requests} }
 
 // waitingIn is the lane in which tasks wait that have a selector and needs.
-func waitingIn(k store.LaneKey, n needs) store.LaneKey {
-	if k.Needs = n.encode(); k.Needs != "" {
+func waitingIn(k store.LaneKey, a dag.Asks) store.LaneKey {
+	if k.Needs = a.Encode(); k.Needs != "" {
 		k.Stage = stageWaits
 	}
 	return k
 }
 
-// needsOfNode is what the tasks of a node ask for.
-func needsOfNode(n *dag.Node) needs {
-	return needs{Limits: n.Asks.Limits, Labels: n.Asks.WorkerLabels, Requests: n.Asks.Resources}
-}
-
 // laneKeyOf is the selector of the lane in which a node's tasks wait.
 func laneKeyOf(p *compiled, n *dag.Node, queue int32) store.LaneKey {
-	return waitingIn(store.LaneKey{Queue: queue, Tenant: p.Tenant, Kind: n.Kind, Circuit: n.Circuit}, needsOfNode(n))
+	return waitingIn(store.LaneKey{Queue: queue, Tenant: p.Tenant, Kind: n.Kind, Circuit: n.Circuit}, n.Asks)
 }
 
 // admittedIn is the lane in which the tasks of a lane stand once they are admitted.
 func admittedIn(k store.LaneKey) store.LaneKey {
-	k.Stage, k.Needs = stageAdmitted, needsOf(k.Needs).ofWorker().encode()
+	a := needsOf(k.Needs)
+	a.Key, a.Limits = "", nil // of no use to a claim
+	k.Stage, k.Needs = stageAdmitted, a.Encode()
 	return k
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/drover-dev/drover/internal/admit"
+	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/store"
 )
 
@@ -69,7 +70,7 @@ func (e *Engine) claimParticular(ctx context.Context, tx store.Tx, a *ask, c *st
 	var mine []int32
 	s := &a.session
 	w := admit.Worker{Queues: []int32{c.Queue}, Tenant: s.Tenant, Kinds: s.Kinds, Labels: s.Labels, Resources: s.Resources, Slots: int(s.Slots)}
-	of := map[int32]needs{}
+	of := map[int32]dag.Asks{}
 	for _, id := range slices.Sorted(maps.Keys(lanes)) {
 		var memo lane1
 		k, ok := e.keyOfLane(&memo, id)
@@ -97,7 +98,7 @@ func (e *Engine) claimParticular(ctx context.Context, tx store.Tx, a *ask, c *st
 		for id, count := range runs {
 			var memo lane1
 			if k, ok := e.keyOfLane(&memo, id); ok {
-				for name, asks := range needsOf(k.Needs).Requests {
+				for name, asks := range needsOf(k.Needs).Resources {
 					left[name] -= asks * count
 				}
 			}
@@ -116,7 +117,7 @@ func (e *Engine) claimParticular(ctx context.Context, tx store.Tx, a *ask, c *st
 	var got []store.Claimed
 	for _, id := range mine {
 		fits := int64(n - len(got))
-		for name, asks := range of[id].Requests {
+		for name, asks := range of[id].Resources {
 			if asks > 0 {
 				fits = min(fits, left[name]/asks)
 			}
@@ -137,7 +138,7 @@ func (e *Engine) claimParticular(ctx context.Context, tx store.Tx, a *ask, c *st
 		if err != nil {
 			return nil, err
 		}
-		for name, asks := range of[id].Requests {
+		for name, asks := range of[id].Resources {
 			left[name] -= asks * int64(len(list))
 		}
 		if got = join(got, list); len(got) == n {
@@ -150,5 +151,5 @@ func (e *Engine) claimParticular(ctx context.Context, tx store.Tx, a *ask, c *st
 // askOf is what the tasks of a lane ask of a worker.
 func askOf(k *store.LaneKey) admit.Needs {
 	n := needsOf(k.Needs)
-	return admit.Needs{Queue: k.Queue, Tenant: k.Tenant, Kind: k.Kind, Labels: n.Labels, Requests: n.Requests}
+	return admit.Needs{Queue: k.Queue, Tenant: k.Tenant, Kind: k.Kind, Labels: n.WorkerLabels, Requests: n.Resources}
 }

@@ -19,7 +19,6 @@ import (
 
 // Bounds of what a limit can be.
 const (
-	maxPermits   = 1_000_000_000
 	minRate      = 1e-6
 	maxRate      = 1e6
 	maxHolders   = 100
@@ -81,8 +80,8 @@ func (e *Engine) limitOf(ctx context.Context, c Caller, name string, n drover.Ne
 		say("max", "must be at least 1; a limit that lets nothing start is a paused queue")
 	case n.Max != 0 && n.Rate != 0:
 		say("rate", "max and rate exclude each other; make two limits")
-	case n.Rate == 0 && (n.Max < 1 || n.Max > maxPermits):
-		say("max", "%d is outside 1 to %d", n.Max, maxPermits)
+	case n.Rate == 0 && (n.Max < 1 || n.Max > dag.MaxPermits):
+		say("max", "%d is outside 1 to %d", n.Max, dag.MaxPermits)
 	case n.Max == 0 && (n.Rate < minRate || n.Rate > maxRate || math.IsNaN(n.Rate)):
 		say("rate", "%v a second is outside 0.000001 to 1000000", n.Rate)
 	}
@@ -92,7 +91,7 @@ func (e *Engine) limitOf(ctx context.Context, c Caller, name string, n drover.Ne
 		if row.Burst = n.Burst; n.Burst == 0 {
 			row.Burst = max(1, int64(math.Ceil(n.Rate*burstFor.Seconds())))
 		}
-		if row.Burst < 1 || row.Burst > maxPermits || float64(row.Burst)*float64(row.Period) > float64(farFuture) {
+		if row.Burst < 1 || row.Burst > dag.MaxPermits || float64(row.Burst)*float64(row.Period) > float64(farFuture) {
 			say("burst", "must be at least 1, and no more than comes in ten years")
 		}
 	} else if n.Burst != 0 {

@@ -1,6 +1,9 @@
 package engine_test
 
 import (
+	"crypto/sha512"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -546,6 +549,45 @@ func TestTasksOfAPipelineTakeWhatTheySay(t *testing.T) {
 			if _, err := w.RegisterPipeline(t.Context(), w.c, "p.yaml", []byte("pipeline: r\ntasks: {a: {run: a, "+bad+"}}\n")); err == nil || !strings.Contains(fmt.Sprintf("%+v", err), "tasks.a") {
 				t.Errorf("%s: %v", bad, err)
 			}
+		}
+	})
+}
+
+// TestWhatTasksAskForIsBoundedAtBothDoors: what is too much to be a lane's key is refused
+// of a pipeline when it is registered as of a Kind job, with the same words; what is just
+// let in can be submitted.
+func TestWhatTasksAskForIsBoundedAtBothDoors(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		labels := map[string]string{}
+		for i := range 16 { // of bytes that cannot be packed
+			sum := sha512.Sum512([]byte{byte(i)})
+			labels[fmt.Sprintf("zone-%02d", i)] = hex.EncodeToString(sum[:])[:76]
+		}
+		send := func() (asKind, asTask string) {
+			job := drover.NewJob{Kind: "k", WorkerLabels: labels}
+			out := must(w.Submit(t.Context(), w.c, []drover.NewJob{job}))
+			if e := out[0].Err; e != nil {
+				asKind = fmt.Sprintf("%s: %s", e.Fields[0].Field, e.Fields[0].Message)
+			}
+			var e *drover.Error
+			b := must(json.Marshal(map[string]any{"pipeline": "p", "tasks": map[string]any{"a": map[string]any{"run": "k", "worker_labels": labels}}}))
+			if _, err := w.RegisterPipeline(t.Context(), w.c, "p.json", b); errors.As(err, &e) && len(e.Fields) == 1 {
+				return asKind, e.Fields[0].Field + ": " + e.Fields[0].Message
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if out, err := w.Submit(t.Context(), w.c, []drover.NewJob{{Pipeline: "p"}}); err != nil || out[0].Err != nil {
+				t.Errorf("a pipeline that was let in: %+v, %v", out, err)
+			}
+			return asKind, ""
+		}
+		if asKind, asTask := send(); asKind != "" || asTask != "" {
+			t.Errorf("what just fits is refused: %q, %q", asKind, asTask)
+		}
+		labels["zone-00"] += strings.Repeat("x", 100)
+		asKind, asTask := send()
+		if want := "worker_labels: limits, resources, worker_labels and the concurrency key take "; !strings.HasPrefix(asKind, want) || asTask != "tasks.a."+asKind {
+			t.Errorf("of a Kind job %q, of a pipeline %q; want %s…", asKind, asTask, want)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -41,7 +42,7 @@ func (e *Engine) OpenSession(ctx context.Context, c Caller, n drover.NewSession)
 			say("labels", "key %q or its value is too long or has control characters", cut(k))
 		}
 	}
-	checkAmounts(say, "resources", n.Resources, 1<<53)
+	checkAsks(say, &dag.Asks{Resources: n.Resources})
 	if len(n.Version) > maxName || !clean(n.Version) {
 		say("version", "at most %d bytes", maxName)
 	}

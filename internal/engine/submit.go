@@ -478,7 +478,7 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		if d.late == nil {
 			d.late = e.gate.Load().takesJobs(d.queue)
 		}
-		n := needs{Key: d.ConcurrencyKey, Limits: d.Limits, Labels: d.WorkerLabels, Requests: d.Resources}
+		n := asksOf(&d.NewJob)
 		k := waitingIn(store.LaneKey{Queue: d.queue, Tenant: c.Tenant, Kind: d.Kind, Circuit: d.Circuit}, n)
 		if d.late, err = e.checkLimits(ctx, k, n, d.late); err != nil {
 			return err
@@ -542,7 +542,7 @@ func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft) error {
 		if d.late != nil || n.Asks.Empty() {
 			continue
 		}
-		if d.late, err = e.checkLimits(ctx, laneKeyOf(d.plan, n, d.plan.at[i].queue), needsOfNode(n), d.late); err != nil {
+		if d.late, err = e.checkLimits(ctx, laneKeyOf(d.plan, n, d.plan.at[i].queue), n.Asks, d.late); err != nil {
 			return err
 		}
 		if d.late != nil {
@@ -614,7 +614,8 @@ func fingerprint(n *drover.NewJob) []byte {
 	if n.Circuit != "" { // a request without one is what it always was
 		part(n.Circuit)
 	}
-	if more := (needs{Key: n.ConcurrencyKey, Limits: n.Limits, Labels: n.WorkerLabels, Requests: n.Resources}).encode(); more != "" {
+	asks := asksOf(n)
+	if more := asks.Encode(); more != "" {
 		part("needs")
 		part(more)
 	}
