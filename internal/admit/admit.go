@@ -117,10 +117,8 @@ type Queue struct {
 	Name     string
 	Paused   bool
 	Draining bool // takes no new jobs; what is in it runs
-	// Queued counts the tasks that are admitted and not yet claimed.
-	Queued int
-	// Ahead is how many tasks may be admitted beyond the free slots: about what
-	// the workers claim before the next decision.
+	// Ahead is how many tasks may be admitted beyond the free slots of those workers
+	// that can run them: about what these claim before the next decision.
 	Ahead int
 }
 
@@ -138,7 +136,7 @@ type Worker struct {
 	Draining  bool
 }
 
-// Admitted is what was admitted before, asks for resources and is not yet claimed.
+// Admitted is what was admitted before and is not yet claimed.
 type Admitted struct {
 	Needs
 	Count int
@@ -150,7 +148,7 @@ type View struct {
 	Limits  []Limit
 	Queues  map[int32]Queue
 	Workers []Worker
-	Claims  []Admitted // not yet claimed, of lines that ask for labels or resources
+	Claims  []Admitted // not yet claimed, of those that may be
 	Lines   []Line
 	// Held are the jobs whose tasks must not start.
 	Held map[drover.JobID]bool

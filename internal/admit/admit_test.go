@@ -24,7 +24,7 @@ func drawView(rt *rapid.T) View {
 	in := func(name string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(rt, name) }
 	v := View{Now: start, Queues: map[int32]Queue{}, Held: map[drover.JobID]bool{}, Most: in("most", 0, 12)}
 	for q := range int32(in("queues", 1, 3)) {
-		v.Queues[q] = Queue{ID: q, Name: fmt.Sprintf("q%d", q), Paused: in("paused", 0, 5) == 0, Queued: in("queued", 0, 4), Ahead: in("ahead", 0, 6)}
+		v.Queues[q] = Queue{ID: q, Name: fmt.Sprintf("q%d", q), Paused: in("paused", 0, 5) == 0, Ahead: in("ahead", 0, 6)}
 	}
 	for i := range in("limits", 0, 5) {
 		l := Limit{ID: int32(i + 1), Name: fmt.Sprintf("l%d", i), Scope: Scope(in("scope", 1, 6)), Max: int64(in("max", 1, 6)), Used: int64(in("used", 0, 7))}
@@ -45,17 +45,24 @@ func drawView(rt *rapid.T) View {
 		v.Workers = append(v.Workers, w)
 	}
 	n := 0
-	for i := range in("lines", 0, 6) {
-		l := Line{Lane: int32(i + 1), Class: drover.Class(in("class", 1, 4) * 10), Needs: Needs{Queue: int32(in("queue", 0, len(v.Queues)-1)), Tenant: int32(in("tenant", 1, 2)), Kind: []string{"k0", "k1"}[in("kind", 0, 1)]}}
-		if in("circuit", 0, 6) == 0 {
-			l.Circuit = "c"
-		}
+	needs := func() Needs {
+		x := Needs{Queue: int32(in("queue", 0, len(v.Queues)-1)), Tenant: int32(in("tenant", 1, 2)), Kind: []string{"k0", "k1"}[in("kind", 0, 1)]}
 		if in("asks", 0, 2) == 0 {
-			l.Requests = map[string]int64{"gpu": int64(in("asked gpus", 1, 3))}
-			l.Slots = in("asked slots", 0, 2)
+			x.Requests = map[string]int64{"gpu": int64(in("asked gpus", 1, 3))}
+			x.Slots = in("asked slots", 0, 2)
 		}
 		if in("selects", 0, 3) == 0 {
-			l.Labels = map[string]string{"zone": "a"}
+			x.Labels = map[string]string{"zone": "a"}
+		}
+		return x
+	}
+	for range in("claims", 0, 3) {
+		v.Claims = append(v.Claims, Admitted{needs(), in("claimed", 1, 4)})
+	}
+	for i := range in("lines", 0, 6) {
+		l := Line{Lane: int32(i + 1), Class: drover.Class(in("class", 1, 4) * 10), Needs: needs()}
+		if in("circuit", 0, 6) == 0 {
+			l.Circuit = "c"
 		}
 		for k := range v.Limits {
 			if in("takes", 0, 1) == 0 {
@@ -78,24 +85,15 @@ func drawView(rt *rapid.T) View {
 // after is the view as it is once a decision was carried out.
 func after(v View, d Decision) View {
 	v.Limits = slices.Clone(v.Limits)
+	v.Claims = slices.Clip(v.Claims)
 	gone := map[drover.TaskID]bool{}
-	queues := map[int32]Queue{}
-	for id, q := range v.Queues {
-		queues[id] = q
-	}
-	v.Queues = queues
 	for _, a := range d.Admitted {
 		l := &v.Lines[a.Line]
 		gone[l.Heads[a.Head].Task] = true
 		for _, k := range l.Takes {
 			v.Limits[k.Limit].take(k.Weight, v.Now)
 		}
-		q := v.Queues[l.Queue]
-		q.Queued += slotsOf(&l.Needs)
-		v.Queues[l.Queue] = q
-		if len(l.Requests) > 0 || l.Slots > 1 {
-			v.Claims = append(v.Claims, Admitted{l.Needs, 1})
-		}
+		v.Claims = append(v.Claims, Admitted{l.Needs, 1})
 	}
 	lines := slices.Clone(v.Lines)
 	for i := range lines {
@@ -181,6 +179,15 @@ func TestBlockersAreTrue(t *testing.T) {
 			if len(v.Lines[w.Line].Heads[w.First:]) == 0 {
 				rt.Fatalf("a verdict of nobody")
 			}
+			told := after(v, Decision{Admitted: d.Admitted[:w.After]})
+			for _, b := range w.Blockers {
+				if b.Code != WorkersFull && b.Code != Priority && b.Code != FairShare {
+					continue
+				}
+				if i := idle(&told, &v.Lines[w.Line].Needs); i >= 0 {
+					rt.Fatalf("line %d waits for %v though worker %d has more slots free than all who were admitted and could take them", w.Line, b, i)
+				}
+			}
 			for leave := -1; leave < len(w.Blockers); leave++ {
 				mended := mend(after(v, Decision{Admitted: d.Admitted[:w.After]}), w, leave)
 				got := len(Decide(mended).Admitted) > 0
@@ -196,6 +203,33 @@ func TestBlockersAreTrue(t *testing.T) {
 	})
 }
 
+// idle finds a worker for needs that has room for them whoever of those that were
+// admitted before runs there; −1 is none.
+func idle(v *View, n *Needs) int {
+	for i := range v.Workers {
+		w := &v.Workers[i]
+		if w.Draining || !n.Serves(w) {
+			continue
+		}
+		slots, fits := w.Slots-w.Busy-slotsOf(n), true
+		for name, asks := range n.Requests {
+			fits = fits && asks <= w.Resources[name]-w.Taken[name]
+		}
+		for k := range v.Claims {
+			if c := &v.Claims[k]; c.Serves(w) {
+				slots -= c.Count * slotsOf(&c.Needs)
+				for name := range n.Requests {
+					fits = fits && c.Requests[name] == 0
+				}
+			}
+		}
+		if fits && slots >= 0 {
+			return i
+		}
+	}
+	return -1
+}
+
 // mend takes the blockers of a verdict away, all but one, and leaves the line alone in the view.
 func mend(v View, w Verdict, leave int) View {
 	v.Lines = slices.Clone(v.Lines[w.Line : w.Line+1])
@@ -203,6 +237,7 @@ func mend(v View, w Verdict, leave int) View {
 	v.Workers = slices.Clone(v.Workers)
 	l := &v.Lines[0]
 	q := v.Queues[l.Queue]
+	more := Worker{Queues: []int32{l.Queue}, Tenant: l.Tenant, Kinds: []string{l.Kind}, Slots: 1000, Labels: l.Labels, Resources: map[string]int64{"gpu": 1000}}
 	for i, b := range w.Blockers {
 		if i == leave {
 			continue
@@ -213,9 +248,9 @@ func mend(v View, w Verdict, leave int) View {
 		case CircuitOpen:
 			l.Circuit = ""
 		case NoWorker, NoLabels, Draining, LackOfResources:
-			v.Workers = append(v.Workers, Worker{Queues: []int32{l.Queue}, Slots: 10, Labels: l.Labels, Resources: l.Requests})
+			v.Workers = append(v.Workers, more)
 		case WorkersFull, Priority, FairShare:
-			q.Ahead += 1000
+			v.Workers = append(v.Workers, more)
 		default:
 			for k := range v.Limits {
 				if v.Limits[k].ID == b.Subject.ID {
@@ -223,9 +258,6 @@ func mend(v View, w Verdict, leave int) View {
 				}
 			}
 		}
-	}
-	if leave < 0 || w.Blockers[leave].Code != WorkersFull && w.Blockers[leave].Code != Priority && w.Blockers[leave].Code != FairShare {
-		q.Ahead += 1000 // who was before it is not in the view; the room they took is
 	}
 	v.Queues = map[int32]Queue{l.Queue: q}
 	return v

@@ -18,7 +18,7 @@ import (
 // the tenant has had of the queue by its weight; age. A line whose head is blocked
 // blocks nobody behind it. A task takes all that it needs, or nothing.
 func Decide(v View) Decision {
-	d := decider{v: &v, limits: slices.Clone(v.Limits), rooms: map[int32]*room{}, pools: map[string]*pool{}, counts: map[subjectKey]int{}, more: map[Party]int{}, served: map[rank]bool{}, oldest: map[rank]lifecycle.Instant{}, best: map[int32]drover.Class{}}
+	d := decider{v: &v, limits: slices.Clone(v.Limits), pools: map[string]*pool{}, slack: map[string]*slack{}, counts: map[subjectKey]int{}, more: map[Party]int{}, served: map[rank]bool{}, oldest: map[rank]lifecycle.Instant{}}
 	d.out.Arrivals = map[int]int64{}
 	d.placeClaims()
 	for i := range v.Lines {
@@ -48,12 +48,13 @@ func Decide(v View) Decision {
 			heap.Fix(&d.turns, 0)
 			continue
 		}
-		if why := d.blockers(t); len(why) > 0 {
+		why, worker := d.blockers(t)
+		if len(why) > 0 {
 			heap.Pop(&d.turns)
 			d.wait(t, why)
 			continue
 		}
-		d.admit(t)
+		d.admit(t, worker)
 		if d.next(t) {
 			heap.Fix(&d.turns, 0)
 		} else {
@@ -67,14 +68,13 @@ type decider struct {
 	v      *View
 	limits []Limit
 	turns  turns
-	rooms  map[int32]*room
-	pools  map[string]*pool // workers by what is asked of them
-	free   []*free          // of each worker
+	pools  map[string]*pool  // workers by what is asked of them
+	slack  map[string]*slack // of each queue and set of workers
+	free   []*free           // of each worker
 	counts map[subjectKey]int
 	more   map[Party]int              // admitted here
 	served map[rank]bool              // classes that were served here
 	oldest map[rank]lifecycle.Instant // since when something of a class waits
-	best   map[int32]drover.Class     // by queue, the first class that was admitted here
 	kept   map[int]*turn              // limits kept for a task that has waited for long
 	out    Decision
 }
@@ -86,17 +86,31 @@ type subjectKey struct {
 	name string
 }
 
-// room is what may still be admitted to a queue.
-type room struct {
-	left  int
-	none  bool // there was none from the beginning
-	party map[int32]bool
-}
-
 // free is what a worker has left.
 type free struct {
 	slots int
 	res   map[string]int64
+	crowd
+}
+
+// slack is how many may be admitted for workers that have no free slot: about as many
+// as they claim before the next decision.
+type slack struct {
+	left int
+	crowd
+}
+
+// crowd is who was admitted here into the room of a worker.
+type crowd struct {
+	class drover.Class // the first
+	party map[int32]bool
+}
+
+func (c *crowd) add(class drover.Class, tenant int32) {
+	if len(c.party) == 0 {
+		c.class, c.party = class, map[int32]bool{}
+	}
+	c.class, c.party[tenant] = min(c.class, class), true
 }
 
 // pool is the workers that can run what asks for the same.
@@ -106,6 +120,7 @@ type pool struct {
 	lacks                                string // a resource that none has enough of
 	lackHas, lackAsks                    int64
 	asks                                 bool // for something of a worker
+	slack                                *slack
 }
 
 // turn is a line's place in the order.
@@ -203,7 +218,9 @@ func (d *decider) next(t *turn) bool {
 }
 
 // blockers are all reasons why t's head does not run now, the primary one first.
-func (d *decider) blockers(t *turn) []Blocker {
+// Where there are none, it also names the worker that has room; −1 is one of a pool
+// that will have some.
+func (d *decider) blockers(t *turn) ([]Blocker, int) {
 	l := &d.v.Lines[t.line]
 	var why []Blocker
 	q := d.v.Queues[l.Queue]
@@ -242,27 +259,47 @@ func (d *decider) blockers(t *turn) []Blocker {
 		why = append(why, Blocker{x.code(), s})
 	}
 	slices.SortStableFunc(why[limits:], func(a, b Blocker) int { return cmp.Compare(order[a.Code], order[b.Code]) })
-	if !nobody && p.asks && d.fit(p, &l.Needs) < 0 {
+	worker := -1
+	if !nobody {
+		worker = d.fit(p, &l.Needs)
+	}
+	switch {
+	case nobody || worker >= 0:
+	case p.asks:
 		workers.Name = ""
 		why = append(why, Blocker{LackOfResources, workers})
-	} else if r := d.room(l.Queue); !nobody && r.left <= 0 {
-		workers.Name = q.Name
-		first, some := d.best[l.Queue]
-		switch {
-		case r.none || !some:
-			why = append(why, Blocker{WorkersFull, workers})
-		case first < l.Class:
-			why = append(why, Blocker{Priority, Subject{Kind: "class", Name: first.String()}})
-		case len(r.party) > 1 || !r.party[l.Tenant]:
-			why = append(why, Blocker{FairShare, Subject{Kind: "queue", Name: q.Name, ID: q.ID}})
-		default:
-			why = append(why, Blocker{WorkersFull, workers})
-		}
+	case p.slack.left <= 0:
+		why = append(why, d.full(p, l, workers))
 	}
 	if len(why) == 0 && d.v.Most > 0 && len(d.out.Admitted) >= d.v.Most {
 		why = append(why, Blocker{Handoff, Subject{}})
 	}
-	return why
+	return why, worker
+}
+
+// full is why a line that could run on workers of a pool does not, as they have no slot left.
+func (d *decider) full(p *pool, l *Line, workers Subject) Blocker {
+	all := crowd{}
+	add := func(c *crowd) {
+		for tenant := range c.party {
+			all.add(c.class, tenant)
+		}
+	}
+	add(&p.slack.crowd)
+	for _, i := range p.workers {
+		add(&d.left(i).crowd)
+	}
+	q := d.v.Queues[l.Queue]
+	workers.Name = q.Name
+	switch {
+	case len(all.party) == 0: // there was none from the beginning
+		return Blocker{WorkersFull, workers}
+	case all.class < l.Class:
+		return Blocker{Priority, Subject{Kind: "class", Name: all.class.String()}}
+	case len(all.party) > 1 || !all.party[l.Tenant]:
+		return Blocker{FairShare, Subject{Kind: "queue", Name: q.Name, ID: q.ID}}
+	}
+	return Blocker{WorkersFull, workers}
 }
 
 var order = map[Code]int{GlobalLimit: 1, TenantQuota: 2, QueueLimit: 3, KindLimit: 4, ConcurrencyKey: 5, SemaphoreFull: 6, LockHeld: 6, RateLimited: 7}
@@ -278,8 +315,8 @@ func (d *decider) wait(t *turn, why []Blocker) {
 	d.out.Waiting = append(d.out.Waiting, Verdict{Line: t.line, First: t.head, After: len(d.out.Admitted), Blockers: why})
 }
 
-// admit lets t's head run.
-func (d *decider) admit(t *turn) {
+// admit lets t's head run, on a worker that has room or in a pool that will have.
+func (d *decider) admit(t *turn, worker int) {
 	l := &d.v.Lines[t.line]
 	for _, k := range l.Takes {
 		x := &d.limits[k.Limit]
@@ -289,39 +326,20 @@ func (d *decider) admit(t *turn) {
 			d.out.Arrivals[k.Limit] = x.Arrival
 		}
 	}
-	if p := d.pool(&l.Needs); p.asks {
-		d.occupy(d.fit(p, &l.Needs), &l.Needs)
+	if worker >= 0 {
+		d.occupy(worker, &l.Needs, 1)
+		d.left(worker).add(l.Class, l.Tenant)
+	} else {
+		k := d.pool(&l.Needs).slack
+		k.left--
+		k.add(l.Class, l.Tenant)
 	}
-	r := d.room(l.Queue)
-	r.left -= slotsOf(&l.Needs)
-	r.party[l.Tenant] = true
 	d.more[Party{l.Queue, l.Tenant}] += slotsOf(&l.Needs)
 	d.served[rank{l.Queue, l.Class}] = true
-	if c, ok := d.best[l.Queue]; !ok || l.Class < c {
-		d.best[l.Queue] = l.Class
-	}
 	d.out.Admitted = append(d.out.Admitted, Admission{t.line, t.head})
 }
 
 func slotsOf(n *Needs) int { return max(n.Slots, 1) }
-
-// room is what may be admitted to a queue: the free slots of its workers that no
-// admitted task is about to take, and a little more.
-func (d *decider) room(queue int32) *room {
-	r := d.rooms[queue]
-	if r == nil {
-		q := d.v.Queues[queue]
-		r = &room{left: q.Ahead - q.Queued, party: map[int32]bool{}}
-		for i := range d.v.Workers {
-			if w := &d.v.Workers[i]; !w.Draining && slices.Contains(w.Queues, queue) {
-				r.left += max(w.Slots-w.Busy, 0)
-			}
-		}
-		r.none = r.left <= 0
-		d.rooms[queue] = r
-	}
-	return r
-}
 
 // pool finds the workers that can run what has these needs.
 func (d *decider) pool(n *Needs) *pool {
@@ -370,6 +388,14 @@ func (d *decider) pool(n *Needs) *pool {
 	}
 	if p.lacks == "" && p.labels > 0 && p.fits == 0 {
 		p.lacks, p.lackAsks = "slots", int64(n.Slots)
+	}
+	who := strconv.AppendInt(nil, int64(n.Queue), 10)
+	for _, i := range p.workers {
+		who = strconv.AppendInt(append(who, ' '), int64(i), 10)
+	}
+	if p.slack = d.slack[string(who)]; p.slack == nil {
+		p.slack = &slack{left: d.v.Queues[n.Queue].Ahead}
+		d.slack[string(who)] = p.slack
 	}
 	return p
 }
@@ -459,14 +485,11 @@ func (d *decider) fit(p *pool, n *Needs) int {
 	return best
 }
 
-func (d *decider) occupy(i int, n *Needs) {
-	if i < 0 {
-		return
-	}
+func (d *decider) occupy(i int, n *Needs, tasks int) {
 	f := d.left(i)
-	f.slots -= slotsOf(n)
+	f.slots -= slotsOf(n) * tasks
 	for name, asks := range n.Requests {
-		f.res[name] -= asks
+		f.res[name] -= asks * int64(tasks)
 	}
 }
 
@@ -475,12 +498,23 @@ func (d *decider) placeClaims() {
 	for i := range d.v.Claims {
 		c := &d.v.Claims[i]
 		p := d.pool(&c.Needs)
-		for range c.Count {
+		for left := c.Count; left > 0; {
 			k := d.fit(p, &c.Needs)
 			if k < 0 {
+				if !p.asks { // of what waits for more than a slot nothing was admitted ahead
+					p.slack.left -= left
+				}
 				break
 			}
-			d.occupy(k, &c.Needs)
+			f := d.left(k) // it is the one with the least left until it has no room
+			n := min(left, f.slots/slotsOf(&c.Needs))
+			for name, asks := range c.Requests {
+				if asks > 0 {
+					n = min(n, int(f.res[name]/asks))
+				}
+			}
+			d.occupy(k, &c.Needs, n)
+			left -= n
 		}
 	}
 }

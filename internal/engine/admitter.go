@@ -403,6 +403,8 @@ type waiting struct {
 	next  store.Line         // where the next look begins
 	slots map[admit.Party]int
 	waits map[admit.Party]bool
+	// admitted counts, by queue, who is admitted and not yet claimed.
+	admitted map[int32]int
 }
 
 // readWaiting reads a view, as what is in force would have it, or as another gate. It
@@ -413,7 +415,7 @@ func (e *Engine) readWaiting(ctx context.Context, tx store.Tx, now lifecycle.Ins
 		return nil, err
 	}
 	g := s.gate
-	w := &waiting{standing: s, slots: map[admit.Party]int{}, waits: map[admit.Party]bool{}}
+	w := &waiting{standing: s, slots: map[admit.Party]int{}, waits: map[admit.Party]bool{}, admitted: map[int32]int{}}
 	w.Now, w.Queues, w.Held, w.Most = now, map[int32]admit.Queue{}, map[drover.JobID]bool{}, headsAtOnce
 	var sessions []store.SessionRow
 	var stopped []store.StoppedLane
@@ -445,7 +447,7 @@ func (e *Engine) readWaiting(ctx context.Context, tx store.Tx, now lifecycle.Ins
 		used[usageKey{u.Limit, u.Key}] = u.Weight
 	}
 	at := map[usageKey]int{}
-	circuits := map[int32]store.StoppedLane{}
+	circuits := map[int32]store.StoppedLane{} // of all stages
 	for _, l := range stopped {
 		if lifecycle.CircuitGrant(l.Circuit, l.Lost, 0, now) == 0 {
 			circuits[l.Lane] = l
@@ -511,7 +513,7 @@ func (e *Engine) readWaiting(ctx context.Context, tx store.Tx, now lifecycle.Ins
 			}
 		}
 	}
-	return w, e.readWorkers(ctx, tx, w, &s, sessions)
+	return w, e.readWorkers(ctx, tx, w, &s, sessions, circuits)
 }
 
 type usageKey struct {
@@ -520,7 +522,7 @@ type usageKey struct {
 }
 
 // readWorkers fills in who could run what waits, and what they have at hand.
-func (e *Engine) readWorkers(ctx context.Context, tx store.Tx, w *waiting, s *standing, sessions []store.SessionRow) error {
+func (e *Engine) readWorkers(ctx context.Context, tx store.Tx, w *waiting, s *standing, sessions []store.SessionRow, circuits map[int32]store.StoppedLane) error {
 	var memo lane1
 	busy, taken := map[int64]int{}, map[int64]map[string]int64{}
 	for _, l := range s.loads {
@@ -554,15 +556,14 @@ func (e *Engine) readWorkers(ctx context.Context, tx store.Tx, w *waiting, s *st
 		}
 		w.Workers = append(w.Workers, worker)
 	}
-	queued := map[int32]int{}
 	for _, l := range s.queued {
 		k, ok := e.keyOfLane(&memo, l.Lane)
 		if !ok || k.Stage != stageAdmitted {
 			continue
 		}
-		queued[l.Queue] += int(l.Count)
+		w.admitted[l.Queue] += int(l.Count)
 		w.slots[admit.Party{Queue: k.Queue, Tenant: k.Tenant}] += int(l.Count)
-		if k.Needs != "" {
+		if _, stopped := circuits[l.Lane]; !stopped { // which nobody claims now
 			w.Claims = append(w.Claims, admit.Admitted{Needs: askOf(k), Count: int(l.Count)})
 		}
 	}
@@ -571,7 +572,7 @@ func (e *Engine) readWorkers(ctx context.Context, tx store.Tx, w *waiting, s *st
 		if _, ok := w.Queues[id]; ok {
 			continue
 		}
-		q := admit.Queue{ID: id, Paused: s.gate.queues[id].Paused, Draining: s.gate.queues[id].Draining, Queued: queued[id], Ahead: 1}
+		q := admit.Queue{ID: id, Paused: s.gate.queues[id].Paused, Draining: s.gate.queues[id].Draining, Ahead: 1}
 		var err error
 		if q.Name, err = e.queueNameOf(ctx, tx, id); err != nil {
 			return err
@@ -609,7 +610,7 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 		a.shares.Advance(x.now, w.slots, w.waits, w.gate.weights())
 		w.Shares = a.shares
 		for id, q := range w.Queues {
-			q.Ahead = a.ahead(id, q.Queued, x.now)
+			q.Ahead = a.ahead(id, w.admitted[id], x.now)
 			w.Queues[id] = q
 		}
 		d = admit.Decide(w.View)
@@ -654,7 +655,8 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// ahead is how many tasks a queue's workers may have at hand beyond their free slots.
+// ahead is how many tasks a queue's workers may have at hand beyond their free slots,
+// those of them that run the same.
 func (a *admitter) ahead(queue int32, queued int, now lifecycle.Instant) int {
 	p := a.pace[queue]
 	if p == nil {

@@ -647,3 +647,61 @@ func TestLimitsThatAreNone(t *testing.T) {
 		}
 	})
 }
+
+// opened opens sessions and returns who acquires for them.
+func (w *world) opened(c engine.Caller, n drover.NewSession) *hand {
+	w.t.Helper()
+	n.Queues = []string{"default"}
+	s, err := w.OpenSession(w.t.Context(), c, n)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &hand{Engine: w.Engine, c: c, session: s.ID}
+}
+
+// What waits for workers of one kind, or of one tenant, has no part in the room of
+// others: it holds no permits for their slots, and they do not wait behind it.
+func TestALineThatCannotStartBlocksNobodyElse(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		if err := w.CloseSession(ctx, w.c, w.session); err != nil {
+			t.Fatal(err)
+		}
+		other, err := w.EnsureTenant(ctx, "beta")
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := w.opened(w.c, drover.NewSession{Worker: "x", Slots: 10, Kinds: []string{"x"}})
+		y := w.opened(w.c, drover.NewSession{Worker: "y", Slots: 1, Kinds: []string{"y"}})
+		z := w.opened(other, drover.NewSession{Worker: "z", Slots: 1})
+		w.limit("all", drover.NewLimit{Scope: drover.ScopeQueue, Queue: "default", Max: 100})
+		submit := func(c engine.Caller, kind string, n int) {
+			t.Helper()
+			for range n {
+				if out, err := w.Submit(ctx, c, []drover.NewJob{{Kind: kind}}); err != nil || out[0].Err != nil {
+					t.Fatal(out, err)
+				}
+			}
+		}
+		take := func(h *hand, want int) {
+			t.Helper()
+			w.admit()
+			if l, err := h.acquire(10); err != nil || len(l) != want {
+				t.Fatalf("a worker got %d, want %d, %v", len(l), want, err)
+			}
+		}
+		submit(w.c, "y", 1)
+		submit(other, "z", 1)
+		take(y, 1) // both are busy now
+		take(z, 1)
+		submit(w.c, "y", 30)
+		submit(other, "z", 30)
+		w.admit()
+		if n := w.used("all"); n > 2+2 {
+			t.Errorf("%d hold permits: two run, and one for each of the two that are busy may be ahead", n)
+		}
+		submit(w.c, "x", 10)
+		take(x, 10)
+		w.audit()
+	})
+}
