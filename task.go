@@ -57,6 +57,11 @@ type Task struct {
 	Waits map[string]Duration `json:"waits,omitempty"`
 	// Reused says that the result is that of another task.
 	Reused *Reuse `json:"reused,omitempty"`
+	// Gone says, of a task that is SKIPPED, that it counts no more since a rerun: its map
+	// expands again, or what called it runs again.
+	Gone bool `json:"gone,omitempty"`
+	// Marked says that somebody said how it has ended.
+	Marked bool `json:"marked,omitempty"`
 }
 
 // Reuse says with whose result a task ended: that of the first task of the same

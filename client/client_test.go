@@ -377,6 +377,14 @@ func TestOnlyHarmlessRequestsAreRepeated(t *testing.T) {
 		"get":    func(ctx context.Context, c *Client) error { _, err := c.Job(ctx, jobA); return err },
 		"cancel": func(ctx context.Context, c *Client) error { _, err := c.Cancel(ctx, jobA, Action{}); return err },
 		"replay": func(ctx context.Context, c *Client) error { _, err := c.Replay(ctx, task, Replay{}); return err },
+		"rerun": func(ctx context.Context, c *Client) error {
+			_, err := c.Rerun(ctx, jobA, Rerun{Whole: true})
+			return err
+		},
+		"mark": func(ctx context.Context, c *Client) error {
+			_, err := c.Mark(ctx, task, Mark{Status: drover.Failed, Reason: "x"})
+			return err
+		},
 		"settle": func(ctx context.Context, c *Client) error {
 			_, err := c.Settle(ctx, protocol.SettleRequest{Session: 1})
 			return err
@@ -398,7 +406,7 @@ func TestOnlyHarmlessRequestsAreRepeated(t *testing.T) {
 			return c.AppendLogs(ctx, drover.Held{TaskID: task}, make([]drover.LogLine, 1))
 		},
 	}
-	harmless := []string{"get", "cancel", "replay", "settle", "renew"}
+	harmless := []string{"get", "cancel", "replay", "rerun", "mark", "settle", "renew"}
 	for name, call := range calls {
 		for _, s := range []struct {
 			what   string

@@ -252,6 +252,34 @@ func (c *Client) Replay(ctx context.Context, id drover.TaskID, r Replay) (drover
 	return post[drover.Task](ctx, c, call{path: taskPath(id) + "/replay", repeat: true}, r)
 }
 
+// Rerun says what of a job runs again, and why.
+type Rerun = protocol.RerunRequest
+
+// Rerun runs a branch of a job again, or all of it, as new generations of its tasks.
+func (c *Client) Rerun(ctx context.Context, id drover.JobID, r Rerun) (drover.Rerun, error) {
+	if r.RequestID == "" {
+		r.RequestID = newID().String()
+	}
+	return post[drover.Rerun](ctx, c, call{path: jobPath(id) + "/rerun", repeat: true}, r)
+}
+
+// RerunPlan tells what Rerun would do, and does nothing.
+func (c *Client) RerunPlan(ctx context.Context, id drover.JobID, r Rerun) (drover.Rerun, error) {
+	return post[drover.Rerun](ctx, c, call{path: jobPath(id) + "/rerun?dry_run=true", repeat: true}, r)
+}
+
+// Mark is how somebody says that a task has ended, and why.
+type Mark = protocol.MarkRequest
+
+// Mark ends a task as somebody says it has ended: a live one as it stands, a finished one
+// as a new generation.
+func (c *Client) Mark(ctx context.Context, id drover.TaskID, m Mark) (drover.Task, error) {
+	if m.RequestID == "" {
+		m.RequestID = newID().String()
+	}
+	return post[drover.Task](ctx, c, call{path: taskPath(id) + "/mark", repeat: true}, m)
+}
+
 // Events returns events of a job numbered above after, at most limit (zero: the
 // server's default). Watch follows them.
 func (c *Client) Events(ctx context.Context, id drover.JobID, after int64, limit int) (protocol.Page[drover.Event], error) {

@@ -144,6 +144,36 @@ type ReplayRequest struct {
 	RequestID string `json:"request_id,omitempty"`
 }
 
+// RerunRequest is the body of POST /v1/jobs/{id}/rerun. Exactly one of From, Failed and
+// Whole is set.
+type RerunRequest struct {
+	// From are tasks that run again with whatever stands below them: a name, a name with
+	// an index, such as "infer[3]", or an id. The name of a map is all of it.
+	From []string `json:"from,omitempty"`
+	// Failed runs the tasks whose failure nothing has made good, and those that a cancel
+	// ended.
+	Failed bool `json:"failed,omitempty"`
+	// Whole runs everything.
+	Whole bool `json:"whole,omitempty"`
+	// Fresh runs tasks with a cache though their result is there.
+	Fresh bool `json:"fresh,omitempty"`
+	// Input takes the place of the input of the one task that From names.
+	Input     json.RawMessage `json:"input,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
+	RequestID string          `json:"request_id,omitempty"`
+}
+
+// MarkRequest is the body of POST /v1/tasks/{id}/mark.
+type MarkRequest struct {
+	// Status is SUCCEEDED, FAILED or SKIPPED.
+	Status drover.Status `json:"status"`
+	// Output is that of a task which has succeeded.
+	Output json.RawMessage `json:"output,omitempty"`
+	// Reason says why, for the record.
+	Reason    string `json:"reason"`
+	RequestID string `json:"request_id,omitempty"`
+}
+
 // LetterFilter selects dead letters; what is left out does not matter.
 type LetterFilter struct {
 	// State is open when it is left out; closed goes with reopen.

@@ -23,7 +23,7 @@ func (a *app) jobCommand() *cobra.Command {
 		a.jobAction("cancel", "End a job as CANCELLED", "wrong bucket", (*client.Client).Cancel),
 		a.jobAction("pause", "Keep a job from starting tasks; running ones go on", "model server is down", (*client.Client).Pause),
 		a.jobAction("resume", "Undo pause", "model server is back", (*client.Client).Resume),
-		a.jobDelete(),
+		a.jobRerun(), a.jobDelete(),
 	)
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 func (a *app) taskCommand() *cobra.Command {
-	return a.noun("task", "Look at the tasks of jobs, and replay them", true,
-		a.taskList(), a.taskGet(), a.taskAttempts(), a.taskLogs(), a.taskReplay())
+	return a.noun("task", "Look at the tasks of jobs, replay them, and mark them", true,
+		a.taskList(), a.taskGet(), a.taskAttempts(), a.taskLogs(), a.taskReplay(), a.taskMark())
 }
 
 var taskColumns = columns[drover.Task]{

@@ -90,7 +90,7 @@ func asks(x things, canary string) []asking {
 	bodies := map[string]any{
 		"submitJob": drover.NewJob{Pipeline: canary}, "submitJobs": protocol.BatchRequest{Jobs: []drover.NewJob{{Pipeline: canary}}},
 		"submitProcessingJob": protocol.ProcessingRequest{ObjectID: "o", Pipeline: canary}, "cancelJob": protocol.ActionRequest{}, "pauseJob": protocol.ActionRequest{}, "resumeJob": protocol.ActionRequest{},
-		"replayTask": protocol.ReplayRequest{}, "openWorker": drover.NewSession{Worker: "w", Queues: []string{"q"}, Slots: 1},
+		"replayTask": protocol.ReplayRequest{}, "rerunJob": protocol.RerunRequest{Whole: true}, "markTask": protocol.MarkRequest{Status: drover.Failed, Reason: "x"}, "openWorker": drover.NewSession{Worker: "w", Queues: []string{"q"}, Slots: 1},
 		"renewWorker": drover.Renewal{Held: []drover.Held{held}}, "acquireLeases": drover.Acquire{Session: x.worker, Max: 1, Number: 9},
 		"settleLeases": protocol.SettleRequest{Session: x.worker, Outcomes: []drover.Outcome{{TaskID: x.task, LeaseVersion: held.LeaseVersion, Status: drover.OutcomeSucceeded}}},
 		"setCircuit":   drover.CircuitPolicy{Failures: 3}, "openCircuit": protocol.CircuitRequest{},

@@ -211,6 +211,17 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		w.do("DELETE", self, w.admin, nil).refused(409, drover.CodeInvalidTransition)
 		w.replayedLetter(task.ID)
 		w.do("POST", self+"/cancel", w.admin, protocol.ActionRequest{RequestID: "c1"}).is(200, &job)
+		var preview drover.Rerun
+		w.do("POST", self+"/rerun?dry_run=perhaps", w.admin, protocol.RerunRequest{Whole: true}).refused(400, drover.CodeValidation)
+		w.do("POST", self+"/rerun?dry_run=true", w.admin, protocol.RerunRequest{Whole: true}).is(200, &preview)
+		if !preview.DryRun || preview.Run != 3 || len(preview.Tasks) != 2 || preview.Tasks[0].Does != drover.RerunRuns {
+			t.Errorf("preview = %+v", preview)
+		}
+		w.do("POST", "/v1/tasks/"+task.ID.String()+"/mark", w.admin, protocol.MarkRequest{Status: drover.Succeeded}).refused(400, drover.CodeValidation)
+		w.do("POST", "/v1/tasks/"+task.ID.String()+"/mark", w.admin, protocol.MarkRequest{Status: drover.Succeeded, Reason: "by hand"}).is(200, &task)
+		if task.Status != drover.Succeeded || !task.Marked {
+			t.Errorf("marked = %+v", task)
+		}
 		w.do("DELETE", self, w.admin, nil).is(204)
 		w.do("GET", self, w.admin, nil).refused(404, drover.CodeNotFound)
 		var gone protocol.SubmitResponse

@@ -51,7 +51,14 @@ var (
 	exampleProcessed  = protocol.ProcessingResponse{JobID: exampleJobID, Status: drover.Pending}
 	exampleAction     = protocol.ActionRequest{Reason: "wrong input", RequestID: "cancel-1"}
 	exampleReplay     = protocol.ReplayRequest{Reason: "the model server is back", RequestID: "replay-1"}
-	exampleTask       = drover.Task{
+	exampleRerun      = protocol.RerunRequest{From: []string{"features"}, Reason: "the model was mended", RequestID: "rerun-1"}
+	exampleReran      = drover.Rerun{JobID: exampleJobID, Run: 2, Tasks: []drover.RerunTask{
+		{Task: "cut", Was: drover.Succeeded, Does: drover.RerunStays, Why: "nothing that it waits for runs again"},
+		{Task: "features", Last: 19, Was: drover.Succeeded, Does: drover.RerunRuns, Why: "it was asked for"},
+		{Task: "manifest", Was: drover.Succeeded, Does: drover.RerunMayReuse, Why: "it waits for features; if its input comes to the same as before, its result is used again"},
+	}}
+	exampleMark = protocol.MarkRequest{Status: drover.Succeeded, Output: exampleJSON(`{"passed":true}`), Reason: "checked by hand", RequestID: "mark-1"}
+	exampleTask = drover.Task{
 		ID: exampleTaskID, JobID: exampleJobID, Name: "features", Index: 2, Mapped: true, Kind: "features", Queue: "cpu", Class: drover.Normal,
 		Status: drover.DeadLetter, Generation: 1, Attempt: 4, MaxAttempts: 4, LeaseVersion: 8, CreatedAt: exampleTime, ReadyAt: exampleTime.Add(time.Second),
 		QueuedAt: exampleTime.Add(time.Second), ClaimedAt: exampleTime.Add(2 * time.Second), FinishedAt: exampleTime.Add(9 * time.Second),

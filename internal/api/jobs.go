@@ -391,6 +391,56 @@ func (a *API) replayTask(w http.ResponseWriter, r *request) error {
 	return a.reply(w, r, http.StatusOK, task)
 }
 
+func (a *API) rerunJob(w http.ResponseWriter, r *request) error {
+	id, err := r.jobID()
+	if err != nil {
+		return err
+	}
+	dry := false
+	switch r.query.Get("dry_run") {
+	case "", "false":
+	case "true":
+		dry = true
+	default:
+		return invalidQuery("dry_run", "is neither true nor false")
+	}
+	var in protocol.RerunRequest
+	if err := a.body(w, r, &in); err != nil {
+		return err
+	}
+	if in.RequestID, err = requestKey(r, "request_id", in.RequestID); err != nil {
+		return err
+	}
+	out, err := a.engine.Rerun(r.Context(), r.caller, id, engine.RerunRequest{
+		Request: engine.Request{ID: in.RequestID, Reason: in.Reason}, From: in.From, Failed: in.Failed, Whole: in.Whole, Fresh: in.Fresh, Input: in.Input, DryRun: dry,
+	})
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, out)
+}
+
+func (a *API) markTask(w http.ResponseWriter, r *request) error {
+	id, err := r.taskID()
+	if err != nil {
+		return err
+	}
+	var in protocol.MarkRequest
+	if err := a.body(w, r, &in); err != nil {
+		return err
+	}
+	if in.RequestID, err = requestKey(r, "request_id", in.RequestID); err != nil {
+		return err
+	}
+	task, err := a.engine.Mark(r.Context(), r.caller, id, engine.MarkRequest{
+		Request: engine.Request{ID: in.RequestID, Reason: in.Reason}, Status: in.Status, Output: in.Output,
+	})
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, task)
+}
+
 func (a *API) listQueues(w http.ResponseWriter, r *request) error {
 	queues, err := a.engine.Queues(r.Context(), r.caller)
 	if err != nil {

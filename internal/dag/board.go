@@ -75,12 +75,7 @@ func (b *Board[T]) Maps() map[int32]Map { return b.maps }
 // Fails returns a map that cannot come to its min_success any more, when the job is to
 // stop at that, or -1.
 func (b *Board[T]) Fails() int32 {
-	for _, m := range b.plan.bounded {
-		if x, ok := b.maps[m]; ok && x.Hopeless(b.plan.Nodes[m].MinSuccess) && b.plan.stops(m) {
-			return m
-		}
-	}
-	return -1
+	return b.plan.Fails(b.maps)
 }
 
 // note counts the end of a row that is an element of a map with min_success, or stands
@@ -395,6 +390,8 @@ type Reach struct {
 	plan *Plan
 	seen map[rowEnd]bool
 	todo []rowEnd
+	// Wary says that rows were skipped where no definition skips one: somebody said so.
+	Wary bool
 }
 
 // NewReach returns a Reach of the plan's rows.
@@ -405,7 +402,7 @@ func NewReach(p *Plan) *Reach { return &Reach{plan: p, seen: map[rowEnd]bool{}} 
 // twice.
 func (r *Reach) Of(k Key, as Outcome, want func(Key)) {
 	p := r.plan
-	if as == Succeeded && k.Index >= 0 && p.calm[k.Node] {
+	if as == Succeeded && k.Index >= 0 && p.calm[k.Node] && !r.Wary {
 		for _, c := range p.below(k) {
 			want(c)
 		}
@@ -425,7 +422,7 @@ func (r *Reach) Of(k Key, as Outcome, want func(Key)) {
 		for _, c := range below {
 			want(c)
 			n := &p.Nodes[c.Node]
-			r.end(c, p.ends(c.Node, as)...)
+			r.end(c, r.ends(c.Node, as)...)
 			if p.Conditional(c) || c.Index == Every && p.Conditional(Key{c.Node, Unexpanded}) {
 				r.end(c, Skipped, Failed)
 			}
@@ -439,6 +436,14 @@ func (r *Reach) Of(k Key, as Outcome, want func(Key)) {
 			}
 		}
 	}
+}
+
+// ends tells how a row may end without running when one above it ends.
+func (r *Reach) ends(node int32, o Outcome) []Outcome {
+	if r.Wary {
+		return r.plan.Nodes[node].When.ends(o)
+	}
+	return r.plan.ends(node, o)
 }
 
 func (r *Reach) end(k Key, outcomes ...Outcome) {

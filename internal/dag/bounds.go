@@ -120,9 +120,25 @@ func (p *Plan) Bounds(k Key) (int32, bool) {
 	if len(p.bounded) == 0 || k.Index < 0 {
 		return 0, false
 	}
-	first, _ := p.Stands(k.Node)
+	return p.BoundedBy(k.Node)
+}
+
+// BoundedBy returns the map with bounds that a task is or stands in for.
+func (p *Plan) BoundedBy(node int32) (int32, bool) {
+	first, _ := p.Stands(node)
 	n := &p.Nodes[first]
 	return first, n.MaxParallel > 0 || !n.MinSuccess.IsZero()
+}
+
+// Fails returns a map that cannot come to its min_success any more, when the job is to
+// stop at that, or -1.
+func (p *Plan) Fails(maps map[int32]Map) int32 {
+	for _, m := range p.bounded {
+		if x, ok := maps[m]; ok && x.Hopeless(p.Nodes[m].MinSuccess) && p.stops(m) {
+			return m
+		}
+	}
+	return -1
 }
 
 // tolerant reports whether a row is an element of a map that has a min_success, or
@@ -157,12 +173,14 @@ func (p *Plan) Maps(rows []Past) map[int32]Map {
 	}
 	at := make(map[Key]Past, len(rows))
 	for _, r := range rows {
-		at[r.Key] = r
+		if r.As != Gone {
+			at[r.Key] = r
+		}
 	}
 	out := map[int32]Map{}
 	for _, r := range rows {
 		m, ok := p.Bounds(r.Key)
-		if !ok {
+		if !ok || r.As == Gone {
 			continue
 		}
 		x := out[m]

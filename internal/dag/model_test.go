@@ -156,6 +156,12 @@ func play(g *dagtest.Graph, r *rand.Rand, plan *Plan) (*ledger, error) {
 	if err := l.commit(board, size); err != nil {
 		return l, err
 	}
+	return l, l.run(g, r, size)
+}
+
+// run has what runs end until nothing does.
+func (l *ledger) run(g *dagtest.Graph, r *rand.Rand, size func(node int32) int) error {
+	plan := l.plan
 	for len(l.running) > 0 {
 		board, reach := NewBoard[struct{}](plan), NewReach(plan)
 		order := slices.SortedFunc(maps.Keys(l.running), compareKeys)
@@ -180,17 +186,20 @@ func play(g *dagtest.Graph, r *rand.Rand, plan *Plan) (*ledger, error) {
 			})
 		}
 		if err := l.commit(board, size); err != nil {
-			return l, err
+			return err
 		}
 	}
 	if len(l.waiting) > 0 {
-		return l, fmt.Errorf("%d rows wait for ever: %v", len(l.waiting), l.waiting)
+		return fmt.Errorf("%d rows wait for ever: %v", len(l.waiting), l.waiting)
 	}
-	return l, l.undo(g, r)
+	return l.undo(g, r)
 }
 
 // undo undoes what a job did that has failed, step by step.
 func (l *ledger) undo(g *dagtest.Graph, r *rand.Rand) error {
+	if !g.Undoes() {
+		return nil
+	}
 	failed := int32(0)
 	for _, e := range l.ended {
 		if e == "fail" || e == "broke" {
@@ -228,11 +237,95 @@ func (l *ledger) undo(g *dagtest.Graph, r *rand.Rand) error {
 	return nil
 }
 
+// rows are all rows as they stand.
+func (l *ledger) rows() (rows []Past) {
+	for k := range l.waiting {
+		rows = append(rows, Past{Key: k, Live: true, Waits: true})
+	}
+	for k := range l.running {
+		rows = append(rows, Past{Key: k, Live: true})
+	}
+	for k, e := range l.ended {
+		rows = append(rows, Past{Key: k, As: counts(e)})
+	}
+	slices.SortFunc(rows, func(a, b Past) int { return compareRows(a.Key, b.Key) })
+	return rows
+}
+
+// rerun runs rows again, drawn at random, and returns what began anew by the model. It
+// returns nil where that cannot be.
+func (l *ledger) rerun(g *dagtest.Graph, r *rand.Rand, results []dagtest.Result) (*dagtest.Anew, error) {
+	if g.Undoes() {
+		return nil, nil // a job that has undone what it did does not run again
+	}
+	var asked []Key
+	for _, p := range l.rows() {
+		if !l.plan.Nodes[p.Node].Dormant && r.IntN(6) == 0 {
+			asked = append(asked, p.Key)
+		}
+	}
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	rows := map[dagtest.Row]bool{}
+	for _, k := range asked {
+		rows[dagtest.Row{Node: int(k.Node), Index: int(k.Index)}] = true
+	}
+	a := g.Rerun(results, rows)
+	b := l.plan.Branch(l.rows(), asked, Reaching{Down: true})
+	if a.Parted != (len(b.Parted) > 0) {
+		return nil, fmt.Errorf("rerun %v: parted %v, by the model %v", asked, b.Parted, a.Parted)
+	}
+	if a.Parted {
+		return nil, nil
+	}
+	if a.Bounded(g) != (len(b.Bounded) > 0) {
+		return nil, fmt.Errorf("rerun %v: it reaches the maps with bounds %v, by the model %v", asked, b.Bounded, a.Bounded(g))
+	}
+	if a.Bounded(g) {
+		return nil, nil
+	}
+	if !maps.Equal(b.Maps, l.maps) && len(b.Maps)+len(l.maps) > 0 {
+		return nil, fmt.Errorf("rerun %v: the maps stand as %+v; they were counted as %+v", asked, b.Maps, l.maps)
+	}
+	if len(b.Busy)+len(b.Waiting) > 0 {
+		return nil, fmt.Errorf("rerun %v: in the way are %v, waiting %v; all had ended", asked, b.Busy, b.Waiting)
+	}
+	// The rows that there were and that begin anew, or make room, are those of the model.
+	got := map[dagtest.Row]bool{}
+	for _, k := range append(slices.Clone(b.Again), b.Gone...) {
+		if _, there := l.ended[k]; there && !l.plan.Nodes[k.Node].Dormant {
+			got[dagtest.Row{Node: int(k.Node), Index: int(k.Index)}] = true
+		}
+	}
+	if !maps.Equal(got, a.Rows) {
+		return nil, fmt.Errorf("rerun %v: rows %v, by the model %v", asked, got, a.Rows)
+	}
+	for _, k := range b.Gone {
+		delete(l.ended, k)
+	}
+	board := NewBoard[struct{}](l.plan)
+	for _, k := range b.Again {
+		delete(l.ended, k)
+		if k.Index == Unexpanded {
+			delete(l.sizes, k.Node)
+		}
+		board.Put(k, b.Tallies[k], struct{}{}, false)
+	}
+	l.handled = b.Handled
+	g.Fails = a.FailsAfter(g.Fails, dagtest.DrawFails(r))
+	size := func(node int32) int { return g.Nodes[node].Size }
+	if err := l.commit(board, size); err != nil {
+		return a, err
+	}
+	return a, l.run(g, r, size)
+}
+
 func compareKeys(a, b Key) int { return int(a.Node-b.Node)*1_000_000 + int(a.Index-b.Index) }
 
 // differences tells where what was played differs from the model.
-func differences(g *dagtest.Graph, l *ledger) (out []string) {
-	for i, want := range g.Results() {
+func differences(g *dagtest.Graph, l *ledger, results []dagtest.Result) (out []string) {
+	for i, want := range results {
 		k := Key{int32(i), 0}
 		got := map[Key]dagtest.End{}
 		for k, e := range l.ended {
@@ -322,14 +415,39 @@ func TestBoardAgreesWithTheModel(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, g.YAML())
 		}
-		if diff := append(differences(g, l), undoDifferences(g, l)...); len(diff) > 0 {
+		results := g.Results()
+		if diff := append(differences(g, l, results), undoDifferences(g, l)...); len(diff) > 0 {
 			t.Fatalf("seed %d:\n%s\n%s", seed, strings.Join(diff, "\n"), g.YAML())
 		}
 		mixed(g, mix, l)
+		for range r.IntN(3) {
+			a, err := l.rerun(g, r, results)
+			if err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, g.YAML())
+			}
+			if a == nil {
+				continue
+			}
+			results = g.After(results, a)
+			if diff := differences(g, l, results); len(diff) > 0 {
+				t.Fatalf("seed %d: after a rerun of %v:\n%s\n%s", seed, a, strings.Join(diff, "\n"), g.YAML())
+			}
+			mix["reruns"]++
+			mix["rows that began anew"] += len(a.Rows)
+			for i := range a.Whole {
+				if g.Nodes[i].Size >= 0 {
+					mix["maps that expanded again"]++
+				}
+				mix["reruns through rule "+g.Nodes[i].Rule]++
+			}
+		}
 	}
 	for _, rule := range dagtest.Rules {
 		if mix["rule "+rule] == 0 {
 			t.Errorf("no task had the rule %s", rule)
+		}
+		if mix["reruns through rule "+rule] == 0 {
+			t.Errorf("no rerun went through the rule %s", rule)
 		}
 	}
 	for _, what := range []string{"undone", "undone one after another", "could not be undone"} {

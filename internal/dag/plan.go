@@ -193,6 +193,9 @@ func (p *Plan) ends(node int32, o Outcome) []Outcome {
 	return p.Nodes[node].When.ends(o)
 }
 
+// Hears reports whether a task above this one may be skipped, by its definition.
+func (p *Plan) Hears(node int32) bool { return p.hears[node] }
+
 // Closes reports whether a task runs when the others have ended: the rescue, and what
 // runs finally.
 func (p *Plan) Closes(node int32) bool { return p.closes[node] }

@@ -12,6 +12,10 @@ type Past struct {
 	// Started says that a live row may run or has run: it does not wait for those above
 	// it. InLine says that it waits for a place among its map's max_parallel instead.
 	Started, InLine bool
+	// Waits says, of a live row, that it waits for others.
+	Waits bool
+
+	judged bool // its tally is wanted though it has ended
 }
 
 // Waits reports whether a row with this tally has to wait still.
@@ -38,10 +42,10 @@ func (p *Plan) Recount(rows []Past) map[Key]Tally {
 	byNode := map[int32][]Key{}             // live rows
 	out := map[Key]Tally{}
 	for _, r := range rows {
-		if r.Index >= 0 {
+		if r.Index >= 0 && r.As != Gone {
 			elements[r.Node]++
 		}
-		if r.Live {
+		if r.Live || r.judged {
 			out[r.Key] = Tally{}
 			byNode[r.Node] = append(byNode[r.Node], r.Key)
 		}
@@ -60,9 +64,14 @@ func (p *Plan) Recount(rows []Past) map[Key]Tally {
 	}
 	ends := map[Key]Past{}
 	for _, r := range rows {
-		ends[r.Key] = r
+		if r.As != Gone {
+			ends[r.Key] = r
+		}
 	}
 	for _, r := range rows {
+		if r.As == Gone {
+			continue
+		}
 		if q := p.Nodes[r.Node].Primary; q >= 0 && ends[Key{q, r.Index}].As != Failed {
 			continue // it stood in for a task that was replayed
 		}
@@ -109,11 +118,13 @@ func (p *Plan) Recount(rows []Past) map[Key]Tally {
 func (p *Plan) HandledAll(rows []Past) (n int32) {
 	ends := map[Key]Past{}
 	for _, r := range rows {
-		ends[r.Key] = r
+		if r.As != Gone {
+			ends[r.Key] = r
+		}
 	}
 	rescued := p.Rescue >= 0 && ends[Key{p.Rescue, 0}].As == Succeeded
 	for _, r := range rows {
-		if r.Live {
+		if r.Live || r.As == Gone {
 			continue
 		}
 		if rescued && p.Nodes[r.Node].Undoes < 0 && !slices.Contains(p.Finally, r.Node) {

@@ -21,11 +21,12 @@ const (
 	Failed
 	Skipped
 	Blocked // it counts as Failed, and nothing declared for its own failure follows
+	Gone    // it counts no more: its map expands again, or what called it runs again
 )
 
 // String names the outcome, as conditions see it.
 func (o Outcome) String() string {
-	return [...]string{"", "succeeded", "failed", "skipped", "failed"}[o]
+	return [...]string{"", "succeeded", "failed", "skipped", "failed", ""}[o]
 }
 
 // OutcomeOf is how a task that has ended counts; blocked says that a failure kept it

@@ -170,7 +170,7 @@ func auditGraph(a *Audited, plan *compiled, tasks []store.Placed, counted map[in
 		past[i] = dag.Past{Key: dag.Key{Node: t.Node, Index: t.Index}, Live: t.Live, InLine: t.InLine}
 		past[i].Started = t.Live && !t.InLine && t.Status != drover.Pending
 		if !t.Live && t.Status != 0 { // otherwise its elements stand for it
-			past[i].As = dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked)
+			past[i].As = outcomeOf(t.Status, t.How)
 		}
 		replayed = replayed || t.Live && t.Generation > 1
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
@@ -114,6 +115,14 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 	if err != nil {
 		return err
 	}
+	running := map[store.Key]bool{} // of those that have run before
+	if slices.ContainsFunc(calls, func(c call) bool {
+		return was[store.Key{Job: c.job.Job, Node: c.key.Node, Index: c.key.Index}].Status != 0
+	}) {
+		if err := tx.Pipe(ctx, store.LiveTasks(uniqueSorted(jobs), func(t lifecycle.Task) { running[store.Key{Job: t.Job, Node: t.Node, Index: t.Index}] = true })); err != nil {
+			return err
+		}
+	}
 	head := map[drover.JobID]store.JobRow{}
 	for _, h := range append(heads, x.jobs...) {
 		head[h.ID] = h
@@ -136,6 +145,8 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 		switch {
 		case again && old.Status == 0:
 			return store.ErrRetry // it is live: somebody was faster
+		case running[store.Key{Job: j.Job, Node: c.key.Node, Index: c.key.Index}]:
+			continue // it was replayed beside the task it stands in for: its end counts
 		case again:
 			t.ID, t.Status, t.Generation, t.LeaseVersion = old.ID, old.Status, old.Generation, old.LeaseVersion
 			if t.Status == drover.Failed || t.Status == drover.DeadLetter {
@@ -146,6 +157,12 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 			}
 			uncount(j, t.Status)
 			t = lifecycle.Replayed(t, 0, x.now)
+			if first := c.plan.CalledFor(t.Node); first != t.Node {
+				item, there := was[store.Key{Job: j.Job, Node: first, Index: t.Index}]
+				if there && !bytes.Equal(item.Input, old.Input) { // its map has expanded again
+					x.items = append(x.items, store.GivenRow{Generation: generationOf(&t), Item: item.Input})
+				}
+			}
 			x.event(j, drover.TaskReplayed, t.ID, calledData(t.Generation))
 		default:
 			t.ID = drover.TaskID(x.e.db.NewID())

@@ -44,6 +44,8 @@ type changes struct {
 	letters  []store.LetterRow  // of tasks that end badly
 	maps     []store.MapRow     // how maps with bounds stand
 	inputs   []store.InputRow   // that replays give
+	items    []store.GivenRow   // that maps give which expand again
+	reusable []store.Generation // of a rerun, which may end with a result that is there
 	replayed []store.LetterKey  // dead letters that a replay takes up, locked
 	replay   store.LetterMove   // by whom
 
@@ -196,7 +198,7 @@ func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how endi
 	if t.Status == drover.Failed || t.Status == drover.DeadLetter {
 		x.letters = append(x.letters, letterOf(tenant, t, t.Since, how.pipeline, how.name, how.kind, how.failure))
 	}
-	if how.was != nil && !(t.Status == drover.Succeeded && how.was.Attempt == 1 && how.was.Losses == 0) {
+	if how.was != nil && !(t.Status == drover.Succeeded && how.was.Attempt == 1 && how.was.Losses == 0 && t.How != lifecycle.HowMarked) {
 		x.attempts = append(x.attempts, store.AttemptRow{Task: *how.was, At: t.Since, Outcome: how.outcome, Status: t.Status, Error: errorJSON})
 	}
 	if j == nil {
@@ -213,7 +215,7 @@ func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how endi
 	x.touched[j.Job] = true
 	if how.plan != nil {
 		x.plans[j.Job] = how.plan
-		j.Handled += how.plan.Handled(keyOf(&t), dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked))
+		j.Handled += how.plan.Handled(keyOf(&t), outcomeOf(t.Status, t.How))
 		if t.Node == how.plan.Rescue && t.Status == drover.Succeeded {
 			j.Handled = j.Failed
 		}
@@ -366,7 +368,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for _, id := range x.unhold {
 		add(store.DeleteHold(id, store.HoldCancel))
 	}
-	add(store.InsertTaskInputs(x.inputs), store.MoveLetters(x.replay, x.replayed))
+	add(store.InsertTaskInputs(x.inputs), store.InsertGiven(x.items), store.InsertReusable(x.reusable), store.MoveLetters(x.replay, x.replayed))
 	for c := range slices.Chunk(x.attempts, rowsAtOnce) {
 		add(store.InsertAttempts(c))
 	}
@@ -516,8 +518,16 @@ func appendText(b []byte, v string) []byte {
 
 // expandedData is what the event of an expansion says: of which map, which has
 // the index -1, and how many elements stand for it now.
-func expandedData(name string, count int) []byte {
-	return fmt.Appendf(nil, `{"name":%s,"index":-1,"count":%d}`, appendText(nil, name), count)
+func expandedData(name string, count int, with []cameBackWith) []byte {
+	b := fmt.Appendf(nil, `{"name":%s,"index":-1,"count":%d`, appendText(nil, name), count)
+	if len(with) > 0 {
+		list, err := json.Marshal(with)
+		if err != nil {
+			return nil
+		}
+		b = append(append(b, `,"with":`...), list...)
+	}
+	return append(b, '}')
 }
 
 // timeFormat is RFC 3339 in UTC with milliseconds.

@@ -365,8 +365,14 @@ func (e *Engine) fill(ctx context.Context, tx store.Tx, got []store.Claimed, sco
 			replayed = append(replayed, store.Generation{Task: x.ID, N: x.Generation})
 		}
 	}
-	if err := tx.Pipe(ctx, store.EditedInputs(replayed, edited)); err != nil {
+	items := map[drover.TaskID][]byte{}
+	if err := tx.Pipe(ctx, store.EditedInputs(replayed, edited), store.TaskInputs(tasksOf(replayed), items)); err != nil {
 		return err
+	}
+	for i := range got {
+		if item, ok := items[got[i].ID]; ok {
+			got[i].Input = item
+		}
 	}
 	var wants []want
 	for i := range got {
@@ -480,6 +486,7 @@ func loadScopes(ctx context.Context, tx store.Tx, wants []want) error {
 	for _, id := range jobs {
 		scopes[id].input, scopes[id].have = inputs[id], true
 	}
+	var gone []store.Element
 	newest := map[store.Element]int32{}
 	for _, o := range outputs {
 		s, k := scopes[o.Job], dag.Key{Node: o.Node, Index: o.Index}
@@ -494,12 +501,49 @@ func loadScopes(ctx context.Context, tx store.Tx, wants []want) error {
 		if delete(s.out, k); o.Status == drover.Succeeded { // of several generations the last counts
 			s.out[k] = o.Data
 		}
+		if o.How == lifecycle.HowGone {
+			delete(s.ended, k)
+			gone = append(gone, o.Element)
+		}
 	}
 	for _, p := range whole {
 		scopes[p.Job].nodes[p.Node] = true
 		scopes[p.Job].sizes[p.Node] = counts[store.Element{Job: p.Job, Node: p.Node}]
 	}
-	return nil
+	return uncountGone(ctx, tx, scopes, gone)
+}
+
+// uncountGone takes from the sizes of maps the elements that made room when the map
+// expanded again and have not come back.
+func uncountGone(ctx context.Context, tx store.Tx, scopes map[drover.JobID]*scope, gone []store.Element) error {
+	var jobs []drover.JobID
+	for _, p := range gone {
+		if k := (dag.Key{Node: p.Node, Index: p.Index}); scopes[p.Job].nodes[p.Node] && scopes[p.Job].ended[k] == 0 {
+			jobs = append(jobs, p.Job)
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	live := map[store.Element]bool{}
+	err := tx.Pipe(ctx, store.LiveTasks(uniqueSorted(jobs), func(t lifecycle.Task) { live[store.Element{Job: t.Job, Node: t.Node, Index: t.Index}] = true }))
+	counted := map[store.Element]bool{}
+	for _, p := range gone {
+		s := scopes[p.Job]
+		if s.nodes[p.Node] && s.ended[dag.Key{Node: p.Node, Index: p.Index}] == 0 && !live[p] && !counted[p] {
+			counted[p] = true
+			s.sizes[p.Node]--
+		}
+	}
+	return err
+}
+
+func tasksOf(list []store.Generation) []drover.TaskID {
+	ids := make([]drover.TaskID, len(list))
+	for i, g := range list {
+		ids[i] = g.Task
+	}
+	return ids
 }
 
 // dag gives the expressions their view.

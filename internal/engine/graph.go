@@ -38,12 +38,16 @@ type graph struct {
 	called []dag.Key                   // tasks that stand in for such as failed
 	why    map[dag.Key]string          // rows were skipped, where their rule does not tell
 	grown  map[int32]int               // new elements, of each map
+	gone   map[dag.Key]store.GoneRow   // elements of maps that expand again
+	back   []back                      // those that have come back
 
 	maps  map[int32]dag.Map // those with bounds, as they are stored
 	freed map[int32]int32   // places among max_parallel that have become free
 
 	asked  map[dag.Key]bool              // of rows with cache: whether their result is there
 	reused map[dag.Key]store.FoundResult // those whose is
+
+	reusable map[store.Generation]bool // of what begins anew, what may end with a result that is there
 }
 
 // alone is the plan of a Kind job as far as its graph goes.
@@ -215,6 +219,9 @@ func answer(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, 
 			return err
 		}
 	}
+	if err := readGone(ctx, tx, asks); err != nil {
+		return err
+	}
 	waiting := map[store.Key]bool{}
 	for _, t := range rows {
 		waiting[store.Key{Job: t.Job, Node: t.Node, Index: t.Index}] = true
@@ -315,10 +322,22 @@ func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool, before,
 	if err := tx.Pipe(ctx, list...); err != nil {
 		return err
 	}
+	more := false
 	for _, t := range rows {
-		if g := at[t.Job]; g.board.At(keyOf(&t)) == nil {
+		g := at[t.Job]
+		if g.board.At(keyOf(&t)) == nil {
 			g.board.Put(keyOf(&t), tallyOf(&t), t, true)
 		}
+		if t.ParentsSkipped > 0 && !g.reach.Wary && !g.plan.Hears(t.Node) { // one above it was marked so
+			g.reach = dag.NewReach(g.plan.Plan)
+			g.reach.Wary, more = true, true
+			for k, as := range g.as {
+				g.reach.Of(k, as, func(c dag.Key) { g.want = append(g.want, c) })
+			}
+		}
+	}
+	if more {
+		return load(ctx, tx, graphs, fresh, nil, nil)
 	}
 	return nil
 }
@@ -326,7 +345,15 @@ func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool, before,
 // expand replaces a map, and the maps element-wise over it, by their elements.
 func (g *graph) expand(e *Engine, now lifecycle.Instant, s *seat, items []json.RawMessage) {
 	n := len(items)
-	grown := int(g.total) + len(g.x) + len(g.plan.Family(s.Node))*(n-1)
+	family := g.plan.Family(s.Node)
+	grown := int(g.total) + len(g.x) + len(family)*(n-1)
+	for _, m := range family {
+		for i := range n {
+			if _, there := g.gone[dag.Key{Node: m, Index: int32(i)}]; there {
+				grown-- // it is counted already
+			}
+		}
+	}
 	most := g.plan.Nodes[s.Node].MaxElements
 	switch {
 	case n > most:
@@ -341,6 +368,9 @@ func (g *graph) expand(e *Engine, now lifecycle.Instant, s *seat, items []json.R
 		return
 	}
 	g.board.Expand(s, n, func(old *seat, index int32) lifecycle.Task {
+		if t, again := g.comesBack(old, index, now, old == s, items); again {
+			return t
+		}
 		t := old.Task
 		t.ID, t.Index = drover.TaskID(e.db.NewID()), index
 		t.Generation, t.Waits, t.Since = 1, lifecycle.Waits{}, now // an element is as old as the expansion
@@ -409,8 +439,18 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 		x.calls = append(x.calls, call{live, g.plan, k})
 	}
 	x.tasks = append(x.tasks, g.x...)
-	live.Total += grew
+	live.Total += grew - int32(len(g.back))
 	live.Open += grew
+	live.Skipped -= int32(len(g.back))
+	with := map[int32][]cameBackWith{}
+	for _, b := range g.back {
+		x.items = append(x.items, b.item...)
+		x.inputs = append(x.inputs, b.input...)
+		if b.may {
+			x.reusable = append(x.reusable, generationOf(&b.Task))
+		}
+		with[b.Node] = extend(with[b.Node], g.plan.Nodes[b.Node].Name, b.Index, b.Generation)
+	}
 	if len(split) > 0 {
 		live.Graph++
 		x.touched[g.job] = true
@@ -419,7 +459,7 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 		if s.Task.Generation > 1 {
 			x.expanded = append(x.expanded, s.Task.ID)
 		}
-		x.event(live, drover.TaskExpanded, s.Task.ID, expandedData(g.plan.Nodes[s.Node].Name, s.Size))
+		x.event(live, drover.TaskExpanded, s.Task.ID, expandedData(g.plan.Nodes[s.Node].Name, s.Size, with[s.Node]))
 	}
 }
 

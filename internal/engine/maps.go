@@ -191,10 +191,10 @@ func (g *graph) keepMaps(x *changes, live *store.JobLive) {
 
 // past is a task as its records have it.
 func past(t *lifecycle.Task, live bool) dag.Past {
-	p := dag.Past{Key: keyOf(t), Live: live}
+	p := dag.Past{Key: keyOf(t), Live: live, Waits: live && t.Status == drover.Pending}
 	switch {
 	case !live:
-		p.As = dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked)
+		p.As = outcomeOf(t.Status, t.How)
 	case t.Status.Final(): // it comes back
 	default:
 		p.Started, p.InLine = t.Started(), t.InLine()

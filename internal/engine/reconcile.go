@@ -205,13 +205,6 @@ func (e *Engine) compare(ctx context.Context, tx store.Tx, id drover.JobID, take
 			runs++
 		}
 		t := at[ev.Task]
-		if t == nil {
-			continue
-		}
-		if ev.Type == drover.TaskExpanded {
-			t.Expanded = true
-			continue
-		}
 		var data struct {
 			Generation int32          `json:"generation"`
 			With       []cameBackWith `json:"with"`
@@ -222,10 +215,17 @@ func (e *Engine) compare(ctx context.Context, tx store.Tx, id drover.JobID, take
 		open := func(t *reconcile.Task, generation int32) {
 			if generation > t.Replayed {
 				t.Replayed, t.At = generation, ev.At
+				t.Expanded = false // a map expands again
 			}
 		}
-		open(t, data.Generation)
-		if ev.Type != drover.TaskReplayed {
+		if t != nil {
+			if open(t, data.Generation); ev.Type == drover.TaskExpanded {
+				t.Expanded = true
+			}
+		}
+		switch ev.Type {
+		case drover.TaskReplayed, drover.JobRerun, drover.TaskMarked, drover.TaskExpanded:
+		default:
 			continue
 		}
 		for _, w := range data.With {

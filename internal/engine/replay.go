@@ -177,6 +177,9 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 	if err != nil {
 		return err
 	}
+	for _, of := range tasks {
+		dropGone(of)
+	}
 	if err := replayTargets(ctx, tx, items, tasks); err != nil {
 		return err
 	}
@@ -338,7 +341,7 @@ func replayTargets(ctx context.Context, tx store.Tx, items []*replaying, tasks m
 		t, ok := tasks[i.row.Job][i.task]
 		switch {
 		case !ok:
-			i.refuse(drover.CodeInvalidTransition, "task %s of job %s has not ended, or is a map whose elements stand for it; only a finished task can be replayed", i.task, i.row.Job)
+			i.refuse(drover.CodeInvalidTransition, "task %s of job %s has not ended, is a map whose elements stand for it, or counts no more since a rerun; only a finished task can be replayed", i.task, i.row.Job)
 		case i.generation != 0 && t.Generation > i.generation:
 			i.refuse(drover.CodeInvalidTransition, "generation %d of task %s was replayed already: its generation %d is %s in job %s", i.generation, i.task, t.Generation, t.Status, i.row.Job)
 		case !t.Status.Final():
@@ -465,13 +468,13 @@ type returning struct {
 // countedAt returns the row whose end those below a task have counted, and as what:
 // its own, or that of the last which was called in its place.
 func (b *returning) countedAt(plan *compiled, t lifecycle.Task) (dag.Key, dag.Outcome) {
-	as := dag.OutcomeOf(t.Status, t.How == lifecycle.HowBlocked)
+	as := outcomeOf(t.Status, t.How)
 	for as == dag.Failed && plan.Nodes[t.Node].Fallback >= 0 {
 		next, ok := b.ended[dag.Key{Node: plan.Nodes[t.Node].Fallback, Index: t.Index}]
 		if !ok {
 			break
 		}
-		t, as = next, dag.OutcomeOf(next.Status, next.How == lifecycle.HowBlocked)
+		t, as = next, outcomeOf(next.Status, next.How)
 	}
 	return keyOf(&t), as
 }
@@ -573,14 +576,18 @@ func cameBack(plan *compiled, tasks []lifecycle.Task, items []*replaying) (list 
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
 	})
 	for _, t := range sorted {
-		name, generation := plan.Nodes[t.Node].Name, t.Generation+1
-		if n := len(list); n > 0 && list[n-1].Task == name && list[n-1].Generation == generation && list[n-1].Last == t.Index-1 {
-			list[n-1].Last = t.Index
-			continue
-		}
-		list = append(list, cameBackWith{name, t.Index, t.Index, generation})
+		list = extend(list, plan.Nodes[t.Node].Name, t.Index, t.Generation+1)
 	}
 	return list
+}
+
+// extend adds a row to a list of such, which is in order.
+func extend(list []cameBackWith, name string, index, generation int32) []cameBackWith {
+	if n := len(list); n > 0 && list[n-1].Task == name && list[n-1].Generation == generation && list[n-1].Last == index-1 {
+		list[n-1].Last = index
+		return list
+	}
+	return append(list, cameBackWith{name, index, index, generation})
 }
 
 func replayData(c Caller, r Request, op drover.ID, i *replaying, with []cameBackWith) []byte {
@@ -730,6 +737,11 @@ func (b *returning) recount(plan *compiled, tasks map[drover.TaskID]lifecycle.Ta
 		for _, id := range inOrder(tasks) {
 			if p := tasks[id]; p.Node == plan.Nodes[t.Node].Fallback && p.Index == t.Index && !p.Status.Final() {
 				return drover.Errorf(drover.CodeInvalidTransition, "task %q is running in the place of task %q; replay when it has ended", plan.Nodes[p.Node].Name, plan.Nodes[t.Node].Name)
+			}
+		}
+		if q := plan.Nodes[t.Node].Primary; q >= 0 {
+			if p, ok := b.ended[dag.Key{Node: q, Index: t.Index}]; !ok || outcomeOf(p.Status, p.How) != dag.Failed {
+				return drover.Errorf(drover.CodeInvalidTransition, "task %q runs in the place of task %q, which has not failed, or runs again; replay that", plan.Nodes[t.Node].Name, plan.Nodes[q].Name)
 			}
 		}
 		if !plan.Nodes[t.Node].When.Hopeless(b.tallies[keyOf(&t)]) {

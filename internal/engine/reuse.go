@@ -91,17 +91,21 @@ func itemsOf(ctx context.Context, tx store.Tx, tasks []drover.TaskID) (map[drove
 }
 
 // reuse ends rows that may run and whose result is there already, and reports
-// whether there were any. A row that was replayed runs: somebody asked for that.
+// whether there were any. A row that was replayed, or that a rerun was asked for, runs:
+// somebody wants that.
 func reuse(ctx context.Context, tx store.Tx, now lifecycle.Instant, graphs []*graph) (bool, error) {
 	var list []*made
 	var seats []question
 	var stored []drover.TaskID
+	if err := readReusable(ctx, tx, graphs); err != nil {
+		return false, err
+	}
 	for _, g := range graphs {
 		if g.plan == nil || !g.plan.caches {
 			continue
 		}
 		for s := range g.board.Seats {
-			if s.Fate != dag.Runs || !g.plan.Nodes[s.Node].Cache || g.asked[s.Key] || s.Task.Generation > 1 || s.Task.DueAt > now {
+			if s.Fate != dag.Runs || !g.plan.Nodes[s.Node].Cache || g.asked[s.Key] || s.Task.Generation > 1 && !g.reusable[generationOf(&s.Task)] || s.Task.DueAt > now {
 				continue
 			}
 			if g.asked == nil {
@@ -153,6 +157,49 @@ func reuse(ctx context.Context, tx store.Tx, now lifecycle.Instant, graphs []*gr
 	return any, nil
 }
 
+func generationOf(t *lifecycle.Task) store.Generation {
+	return store.Generation{Task: t.ID, N: t.Generation}
+}
+
+// readReusable reads which of the rows that begin anew may end with a result that is
+// there.
+func readReusable(ctx context.Context, tx store.Tx, graphs []*graph) error {
+	found := map[store.Generation]bool{}
+	var again []store.Generation
+	for _, g := range graphs {
+		if g.plan == nil || !g.plan.caches {
+			continue
+		}
+		for s := range g.board.Seats {
+			if s.Stored && s.Task.Generation > 1 && s.Fate == dag.Runs && !g.asked[s.Key] && g.plan.Nodes[s.Node].Cache {
+				again = append(again, generationOf(&s.Task))
+			}
+		}
+	}
+	if len(again) == 0 {
+		return nil
+	}
+	if err := tx.Pipe(ctx, store.ReadReusable(again, found)); err != nil {
+		return err
+	}
+	for _, g := range graphs {
+		for s := range g.board.Seats {
+			if k := generationOf(&s.Task); found[k] {
+				g.mayReuse(k)
+			}
+		}
+	}
+	return nil
+}
+
+// mayReuse notes that a row that begins anew may end with a result that is there.
+func (g *graph) mayReuse(k store.Generation) {
+	if g.reusable == nil {
+		g.reusable = map[store.Generation]bool{}
+	}
+	g.reusable[k] = true
+}
+
 // findResults reads the results there are, and keeps their jobs from leaving until
 // the transaction ends.
 func findResults(ctx context.Context, tx store.Tx, list []*made) (map[store.ResultKey]store.FoundResult, error) {
@@ -197,7 +244,7 @@ func (e *Engine) keepResults(ctx context.Context, tx store.Tx, x *changes, plans
 	scopes := map[drover.JobID]*scope{}
 	for _, r := range reports {
 		p := plans[r.task.Job]
-		if r.Status != drover.OutcomeSucceeded || p == nil || !p.Nodes[r.task.Node].Cache {
+		if r.Status != drover.OutcomeSucceeded || r.mark != nil || p == nil || !p.Nodes[r.task.Node].Cache {
 			continue
 		}
 		s := scopes[r.task.Job]
@@ -206,18 +253,27 @@ func (e *Engine) keepResults(ctx context.Context, tx store.Tx, x *changes, plans
 			scopes[r.task.Job] = s
 		}
 		m := &made{task: &r.task, tenant: p.Tenant, plan: p, scope: s, view: func(item []byte, index int32) dag.Scope { return s.dag(item, index) }}
-		if r.task.Generation > 1 {
-			m.run = fmt.Sprintf("%s.%d", r.task.ID, r.task.Generation)
-		}
 		of[r.task.ID] = r
 		list = append(list, m)
 	}
 	if len(list) == 0 {
 		return nil
 	}
+	var again []store.Generation
 	ids := make([]drover.TaskID, len(list))
 	for i, m := range list {
-		ids[i] = m.task.ID
+		if ids[i] = m.task.ID; m.task.Generation > 1 {
+			again = append(again, generationOf(m.task))
+		}
+	}
+	reusable := map[store.Generation]bool{}
+	if err := tx.Pipe(ctx, store.ReadReusable(again, reusable)); err != nil {
+		return err
+	}
+	for _, m := range list {
+		if m.task.Generation > 1 && !reusable[generationOf(m.task)] {
+			m.run = fmt.Sprintf("%s.%d", m.task.ID, m.task.Generation)
+		}
 	}
 	items, err := itemsOf(ctx, tx, ids)
 	if err != nil {

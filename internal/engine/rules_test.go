@@ -45,6 +45,9 @@ func (w *world) told(id drover.JobID) string {
 	short := map[drover.Status]string{drover.Succeeded: "ok", drover.Failed: "fail", drover.DeadLetter: "fail", drover.Skipped: "skip", drover.Cancelled: "cancelled"}
 	var out []string
 	for _, t := range list {
+		if t.Gone {
+			continue
+		}
 		name := t.Name
 		if t.Mapped {
 			name = fmt.Sprintf("%s[%d]", t.Name, t.Index)

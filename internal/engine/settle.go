@@ -24,6 +24,9 @@ const outcomeLost = "lease_lost"
 // outcomeForced is an attempt whose worker did not acknowledge a cancel in time.
 const outcomeForced = "forced"
 
+// outcomeMarked is an attempt whose task somebody said has ended.
+const outcomeMarked = "marked"
+
 // outcomeCut is an attempt that the server ended because its worker did not.
 const outcomeCut = "timed_out"
 
@@ -45,6 +48,7 @@ type report struct {
 	jitter float64            // of the delay before the next attempt
 	stop   store.Stop         // how far the cancel of its job has come
 	first  *store.FoundResult // whose result it got, as that was first
+	mark   *marking           // somebody says how it has ended
 }
 
 // Settle stores a batch of outcomes of many callers in one transaction, each
@@ -310,7 +314,7 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 			jobs = append(jobs, r.task.Job)
 		}
 		switch r.Status {
-		case drover.OutcomeFailed, drover.OutcomeSnoozed, outcomeLost, outcomeCut:
+		case drover.OutcomeFailed, drover.OutcomeSnoozed, outcomeLost, outcomeCut, outcomeMarked:
 			kindTasks = append(kindTasks, r.task.ID)
 		}
 	}
@@ -362,7 +366,11 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 			continue
 		}
 		as := dag.Succeeded
-		if r.Status != drover.OutcomeSucceeded {
+		if r.mark != nil {
+			if as = r.mark.outcome(); r.mark.stops(p) {
+				continue
+			}
+		} else if r.Status != drover.OutcomeSucceeded {
 			// Unless the job is being stopped, which is known once its row is locked:
 			// what hangs on this is then left to the sweeps.
 			after, _ := r.next(ons[i], lifecycle.Hold{}, x.now)
@@ -480,6 +488,8 @@ func readStops(ctx context.Context, tx store.Tx, x *changes, reports []*report) 
 func (r *report) next(on terms, hold lifecycle.Hold, now lifecycle.Instant) (after lifecycle.Task, closed bool) {
 	t := r.task
 	switch {
+	case r.mark != nil:
+		return lifecycle.Marked(t, r.mark.status, now), false
 	case r.Status == drover.OutcomeSucceeded:
 		if after = lifecycle.Succeeded(t, now); r.first != nil {
 			after.How = lifecycle.HowReused
@@ -520,6 +530,15 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 	}
 	event := drover.EventType("")
 	switch {
+	case r.mark != nil:
+		if j != nil && j.Cancelling != 0 {
+			return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping (%s); mark when it has ended", t.Job, causeText(j.Cancelling))
+		}
+		r.mark.fill(&how)
+		if t.Status != drover.Running {
+			how.was = nil
+		}
+		x.took(j, &after, drover.TaskMarked, r.mark.data(t.Status, after.Generation, nil, nil))
 	case r.Status == drover.OutcomeSucceeded:
 		how.output = r.Output
 		for _, a := range r.Artifacts {

@@ -200,6 +200,7 @@ func showFinal(t *drover.Task, f *store.FinalRow) {
 	t.ReadyAt, t.QueuedAt, t.ClaimedAt, t.FinishedAt = l.ReadyAt.Time(), l.QueuedAt.Time(), l.ClaimedAt.Time(), f.At.Time()
 	t.Waits = l.Waits.Map()
 	t.Error = decodeFailure(f.Error)
+	t.Gone, t.Marked = l.How == lifecycle.HowGone, l.How == lifecycle.HowMarked
 }
 
 // Tasks returns tasks of a job in the order of its graph. Inputs and outputs are

@@ -56,7 +56,7 @@ func statesPage() string {
 		"A job is PENDING until one of its tasks was claimed, then RUNNING, and final in the commit that ends its last task: FAILED when a task ended FAILED or\nDEAD_LETTER, else CANCELLED when one was cancelled, else SUCCEEDED. SKIPPED never fails a job.\n\n```mermaid\nstateDiagram-v2\n")
 	seen := map[string]bool{}
 	for _, tr := range Table() {
-		if tr.Event == EventCancel || tr.Event == EventSkip || tr.Event == EventExpire || tr.Event == EventClose || tr.Event == EventReplay {
+		if tr.Event == EventCancel || tr.Event == EventSkip || tr.Event == EventExpire || tr.Event == EventClose || tr.Event == EventReplay || tr.Event == EventMark {
 			continue // from nearly everywhere: the table says it better
 		}
 		for _, f := range tr.From {
@@ -152,6 +152,13 @@ var moves = []move{
 		t.DueAt = now + 1
 		return TurnCame(t, 4, h, now)
 	}},
+	{EventMark, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task {
+		return Marked(t, drover.Succeeded, now)
+	}},
+	{EventMark, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Marked(t, drover.Failed, now) }},
+	{EventMark, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task {
+		return Marked(t, drover.Skipped, now)
+	}},
 	{EventNoExpand, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return NotExpanded(t, now) }},
 }
 
@@ -167,7 +174,7 @@ func (m move) tried(t Task, h Hold, p drover.Retry, d *draws, now Instant) (afte
 
 // rises tells by how much the move raises the fence of a task that is s.
 func (m move) rises(s drover.Status) int32 {
-	if (m.event == EventExpire || m.event == EventClose) && s == drover.Running { // ended by force
+	if (m.event == EventExpire || m.event == EventClose || m.event == EventMark) && s == drover.Running { // ended by force
 		return 1
 	}
 	if m.event == EventAck && s != drover.Running {

@@ -34,6 +34,7 @@ const (
 	EventSkip     Event = "skipped"
 	EventExpire   Event = "expired"
 	EventClose    Event = "out of time"
+	EventMark     Event = "marked"
 	EventReplay   Event = "replayed"
 )
 
@@ -77,6 +78,7 @@ func Table() []Transition {
 		{EventSkip, waitingStates, s(drover.Skipped), "policy decided that it does not run"},
 		{EventExpire, append(slices.Clone(waitingStates), drover.Running), s(drover.Failed), "expires_at passed; error class expired"},
 		{EventClose, append(slices.Clone(waitingStates), drover.Running), s(drover.Failed), "schedule_to_close passed, or would pass before the next attempt; class timeout, with the last failure as its cause; lease_version rises when a worker had it"},
+		{EventMark, append(slices.Clone(waitingStates), drover.Running), s(drover.Succeeded, drover.Failed, drover.Skipped), "somebody said how it has ended; lease_version rises when a worker had it"},
 		{EventReplay, finalStates, s(drover.Pending, drover.Ready, drover.Queued), "explicit; opens generation + 1, the old record stays"},
 	}
 }

@@ -289,6 +289,28 @@ func Replayed(t Task, unmet int32, now Instant) Task {
 		Generation: t.Generation + 1, LeaseVersion: t.LeaseVersion, Unmet: unmet, Since: now}
 }
 
+// Gone returns a task that counts no more until it is made or called again; one that
+// has ended begins a generation that ends so.
+func Gone(t Task, now Instant) Task {
+	if t.Status.Final() {
+		t = Replayed(t, 0, now)
+	}
+	t = must(EventSkip, t, drover.Skipped, now)
+	t.How = HowGone
+	return t
+}
+
+// Marked returns t ended as somebody says it has. A worker that has it holds nothing
+// any more.
+func Marked(t Task, to drover.Status, now Instant) Task {
+	if t.Status == drover.Running {
+		t.LeaseVersion++
+	}
+	t = must(EventMark, t, to, now)
+	t.How = HowMarked
+	return t
+}
+
 // JobStatus returns how a job ends whose tasks have all ended: FAILED when one
 // failed, else CANCELLED when one was cancelled, else SUCCEEDED.
 func JobStatus(failed, cancelled int32) drover.Status {

@@ -268,7 +268,9 @@ func (j *Job) tallies(live []*Row, m *Mend) map[dag.Key]dag.Tally {
 			past[i].Started = !past[i].InLine && (live[i].Delayed || live[i].Status != drover.Pending)
 		case t.Expanded: // its elements stand for it
 		case t.Final != nil:
-			past[i].As = dag.OutcomeOf(t.Final.Status, t.Final.How == lifecycle.HowBlocked)
+			if past[i].As = dag.OutcomeOf(t.Final.Status, t.Final.How == lifecycle.HowBlocked); t.Final.How == lifecycle.HowGone {
+				past[i].As = dag.Gone
+			}
 		default:
 			past[i].Live = true
 		}

@@ -86,9 +86,9 @@ var (
 	// back says that it was given back, rise that its end moved the fence.
 	triesCTE = fmt.Sprintf("tries AS (SELECT a.job_id, a.task_id, a.generation, a.lease_version, a.n, "+
 		"CASE WHEN a.status = %[1]d OR a.outcome = 'snoozed' AND a.status = %[2]d OR a.outcome = 'lease_lost' AND a.status < %[3]d THEN 1 ELSE 0 END AS back, "+
-		"CASE WHEN a.status = %[1]d OR a.outcome IN ('lease_lost', 'forced', 'timed_out') OR {pg:convert_from(a.error, 'UTF8')}{lite:CAST(a.error AS TEXT)} LIKE '%%\"class\":\"expired\"%%' THEN 1 ELSE 0 END AS rise "+
+		"CASE WHEN a.status = %[1]d OR a.outcome IN ('lease_lost', 'forced', 'timed_out', 'marked') OR {pg:convert_from(a.error, 'UTF8')}{lite:CAST(a.error AS TEXT)} LIKE '%%\"class\":\"expired\"%%' THEN 1 ELSE 0 END AS rise "+
 		"FROM attempts a WHERE "+of("a")+" UNION ALL SELECT f.job_id, f.task_id, f.generation, f.lease_version, f.attempt, 0, 0 FROM task_final f WHERE "+of("f")+
-		" AND f.status = %[3]d AND f.attempt = 1 AND f.losses = 0)", drover.Ready, drover.RetryWait, drover.Succeeded)
+		" AND f.status = %[3]d AND f.attempt = 1 AND f.losses = 0 AND f.how <> %[4]d)", drover.Ready, drover.RetryWait, drover.Succeeded, lifecycle.HowMarked)
 )
 
 const wholeJob = "{pg:'00000000-0000-0000-0000-000000000000'::uuid}{lite:x'00000000000000000000000000000000'}"
@@ -123,7 +123,9 @@ var invariants = []Invariant{
 			" FROM tasks t LEFT JOIN live l ON l.task_id = t.id LEFT JOIN task_final f ON f.task_id = t.id AND f.generation = 1 WHERE "+of("t")+" AND t.idx >= 0 AND l.task_id IS NULL AND f.task_id IS NULL",
 		found("l.job_id", "l.task_id", "'stands in several live tables; rows'", "count(*)", "1")+" FROM live l GROUP BY l.job_id, l.task_id HAVING count(*) > 1",
 		found("t.job_id", "t.id", "'is a map that stands beside its elements; rows'", "1", "0")+" FROM tasks t JOIN tasks e ON e.job_id = t.job_id AND e.node = t.node AND e.idx = 0 "+
-			"LEFT JOIN live l ON l.task_id = t.id LEFT JOIN task_final f ON f.task_id = t.id AND f.generation = 1 WHERE "+of("t")+" AND t.idx = -1 AND (l.task_id IS NOT NULL OR f.task_id IS NOT NULL)",
+			"LEFT JOIN live l ON l.task_id = t.id LEFT JOIN task_final f ON f.task_id = t.id AND f.generation = 1 WHERE "+of("t")+" AND t.idx = -1 AND (l.task_id IS NOT NULL OR f.task_id IS NOT NULL) "+
+			// While a map is to expand again, its elements have made room.
+			fmt.Sprintf("AND (EXISTS (SELECT 1 FROM live x WHERE x.task_id = e.id) OR NOT EXISTS (SELECT 1 FROM task_final g WHERE g.task_id = e.id AND g.how = %d AND g.generation = (SELECT max(y.generation) FROM task_final y WHERE y.task_id = e.id)))", lifecycle.HowGone),
 		found("l.job_id", "l.task_id", "'is live and not where its task is; rows'", "1", "0")+" FROM live l LEFT JOIN tasks t ON t.id = l.task_id WHERE t.id IS NULL OR t.job_id <> l.job_id OR t.node <> l.node OR t.idx <> l.idx",
 		found("f.job_id", "f.task_id", "'has ended and its task is not there or another job''s; rows'", "1", "0")+" FROM task_final f LEFT JOIN tasks t ON t.id = f.task_id WHERE "+of("f")+" AND (t.id IS NULL OR t.job_id <> f.job_id OR t.tenant <> f.tenant)",
 		found("a.job_id", "a.task_id", "'has attempts and its task is not there or another job''s; rows'", "1", "0")+" FROM attempts a LEFT JOIN tasks t ON t.id = a.task_id WHERE "+of("a")+" AND (t.id IS NULL OR t.job_id <> a.job_id)"),
@@ -144,28 +146,29 @@ var invariants = []Invariant{
 	invariant("I07", "attempts", "Attempts of a generation are numbered 1, 2, 3, … without those given back; every attempt but a first-try success has its row.", []string{triesCTE},
 		differ(found("t.job_id", "t.task_id", "'number of an attempt, after those that were used up'", "t.n", "1 + lag(t.n - t.back, 1, 0) OVER (PARTITION BY t.task_id, t.generation ORDER BY t.lease_version)")+" FROM tries t"),
 		found("f.job_id", "f.task_id", "'succeeded at a later attempt, of which there is no row; attempt'", "f.attempt", "1")+" FROM task_final f LEFT JOIN attempts a ON a.task_id = f.task_id AND a.lease_version = f.lease_version WHERE "+of("f")+
-			fmt.Sprintf(" AND f.status = %d AND (f.attempt <> 1 OR f.losses <> 0) AND NOT (f.attempt = 0 AND f.how = %d) AND a.task_id IS NULL", drover.Succeeded, lifecycle.HowReused),
+			fmt.Sprintf(" AND f.status = %d AND (f.attempt <> 1 OR f.losses <> 0) AND NOT (f.attempt = 0 AND f.how = %d) AND f.how <> %d AND a.task_id IS NULL", drover.Succeeded, lifecycle.HowReused, lifecycle.HowMarked),
 		found("f.job_id", "f.task_id", "'lost its lease, of at most'", "f.losses", fmt.Sprint(lifecycle.MaxLeaseLosses+1))+" FROM task_final f WHERE "+of("f")+fmt.Sprintf(" AND f.losses > %d", lifecycle.MaxLeaseLosses+1)),
 
 	invariant("I08", "generations", "A final row never changes: each generation has one, in order, and what is live is the next.", []string{liveCTE},
-		differ(found("l.job_id", "l.task_id", "'generation that is live, after those that ended'", "l.generation", "1 + (SELECT count(*) FROM task_final f WHERE f.task_id = l.task_id)")+" FROM live l"),
-		found("f.job_id", "f.task_id", "'generation that ended without the one before it'", "f.generation", "f.generation - 1")+" FROM task_final f LEFT JOIN task_final y ON y.task_id = f.task_id AND y.generation = f.generation - 1 WHERE "+of("f")+" AND f.generation > 1 AND y.task_id IS NULL",
+		differ(found("l.job_id", "l.task_id", "'generation that is live, after those that ended'", "l.generation", "1 + (SELECT count(*) FROM task_final f WHERE f.task_id = l.task_id)")+" FROM live l JOIN tasks t ON t.id = l.task_id WHERE t.idx >= 0"), // a map that has expanded leaves no row
+		found("f.job_id", "f.task_id", "'generation that ended without the one before it'", "f.generation", "f.generation - 1")+" FROM task_final f LEFT JOIN task_final y ON y.task_id = f.task_id AND y.generation = f.generation - 1 JOIN tasks t ON t.id = f.task_id WHERE "+of("f")+" AND f.generation > 1 AND t.idx >= 0 AND y.task_id IS NULL",
 		found("f.job_id", "f.task_id", "'status of a final row, which is not final'", "f.status", fmt.Sprint(int(drover.Succeeded)))+" FROM task_final f WHERE "+of("f")+fmt.Sprintf(" AND (f.status < %d OR f.status > %d)", drover.Succeeded, drover.DeadLetter)),
 
 	invariant("I09", "told", "Each end of an attempt, of a task and of a map's wait for its elements is told by one event.", []string{liveCTE},
 		found("q.job_id", "q.task_id", "q.type || ': events, against what its rows tell'", "q.e", "q.f")+" FROM (SELECT job_id, task_id, type, sum(e) AS e, sum(f) AS f FROM ("+
 			"SELECT e.job_id, e.task_id, e.type, 1 AS e, 0 AS f FROM events e WHERE "+of("e")+" AND e.type IN ('task.failed', 'task.dead_lettered', 'task.cancelled', 'task.skipped', 'task.retry_scheduled', 'task.snoozed', 'task.lease_expired', 'task.released') "+
-			fmt.Sprintf("UNION ALL SELECT f.job_id, f.task_id, CASE f.status WHEN %d THEN 'task.failed' WHEN %d THEN 'task.dead_lettered' WHEN %d THEN 'task.cancelled' ELSE 'task.skipped' END, 0, 1 FROM task_final f WHERE "+of("f")+" AND f.status <> %d ",
-				drover.Failed, drover.DeadLetter, drover.Cancelled, drover.Succeeded)+
+			fmt.Sprintf("UNION ALL SELECT f.job_id, f.task_id, CASE f.status WHEN %d THEN 'task.failed' WHEN %d THEN 'task.dead_lettered' WHEN %d THEN 'task.cancelled' ELSE 'task.skipped' END, 0, 1 FROM task_final f WHERE "+of("f")+" AND f.status <> %d AND f.how <> %d ", // a rerun tells of those that are gone
+				drover.Failed, drover.DeadLetter, drover.Cancelled, drover.Succeeded, lifecycle.HowGone)+
 			fmt.Sprintf("UNION ALL SELECT a.job_id, a.task_id, CASE WHEN a.outcome IN ('failed', 'timed_out') THEN 'task.retry_scheduled' WHEN a.outcome = 'snoozed' THEN 'task.snoozed' WHEN a.outcome = 'lease_lost' THEN 'task.lease_expired' ELSE 'task.released' END, 0, 1 FROM attempts a WHERE "+of("a")+" AND a.status < %d", drover.Succeeded)+
 			") u GROUP BY job_id, task_id, type HAVING sum(e) <> sum(f)) q JOIN tasks t ON t.id = q.task_id LEFT JOIN live l ON l.task_id = q.task_id "+
 			// Of a map that failed to expand, was replayed and has expanded, nothing but its events is left.
 			"WHERE t.idx >= 0 OR l.task_id IS NOT NULL OR EXISTS (SELECT 1 FROM task_final f WHERE f.task_id = q.task_id)",
 		// Jobs of the time before this event have expanded maps without it, empty ones among them.
 		differ(found("t.job_id", "t.id", "'task.expanded: events, against what its rows tell'", "coalesce(x.n, 0)",
-			"CASE WHEN l.task_id IS NOT NULL OR f.task_id IS NOT NULL THEN 0 WHEN e.id IS NULL AND v.job_id IS NOT NULL OR x.n > 1 THEN 1 ELSE coalesce(x.n, 0) END")+
+			"CASE WHEN r.job_id IS NOT NULL THEN coalesce(x.n, 0) WHEN l.task_id IS NOT NULL OR f.task_id IS NOT NULL THEN 0 WHEN e.id IS NULL AND v.job_id IS NOT NULL OR x.n > 1 THEN 1 ELSE coalesce(x.n, 0) END")+ // a rerun has maps expand again
 			" FROM tasks t LEFT JOIN live l ON l.task_id = t.id LEFT JOIN task_final f ON f.task_id = t.id AND f.generation = 1 LEFT JOIN tasks e ON e.job_id = t.job_id AND e.node = t.node AND e.idx = 0 LEFT JOIN job_live v ON v.job_id = t.job_id "+
-			"LEFT JOIN (SELECT e.task_id, count(*) AS n FROM events e WHERE "+of("e")+" AND e.type = 'task.expanded' GROUP BY e.task_id) x ON x.task_id = t.id WHERE "+of("t")+" AND t.idx = -1")),
+			"LEFT JOIN (SELECT e.task_id, count(*) AS n FROM events e WHERE "+of("e")+" AND e.type = 'task.expanded' GROUP BY e.task_id) x ON x.task_id = t.id "+
+			"LEFT JOIN (SELECT DISTINCT e.job_id FROM events e WHERE "+of("e")+" AND e.type = 'job.rerun') r ON r.job_id = t.job_id WHERE "+of("t")+" AND t.idx = -1")),
 
 	invariant("I10", "artifacts", "An artifact that can be seen is of a success that was recorded.", nil,
 		found("a.job_id", "a.task_id", "'is said to have made an artifact, and has no success of that generation'", "a.generation", "0")+" FROM artifacts a LEFT JOIN jobs j ON j.id = a.job_id "+
@@ -268,7 +271,7 @@ var (
 	auditWaits = driver.New("audit of waits", "",
 		"SELECT f.job_id, f.task_id, f.generation, f.finished_at, f.waits, t.created_at FROM task_final f JOIN tasks t ON t.id = f.task_id WHERE "+of("f")+" AND f.generation = 1 "+
 			// A later generation began with a replay, of this task or of one that brought it back.
-			"UNION ALL SELECT f.job_id, f.task_id, f.generation, f.finished_at, f.waits, e.at FROM task_final f JOIN events e ON e.job_id = f.job_id AND e.type IN ('task.replayed', 'job.reopened') WHERE "+of("f")+" AND f.generation > 1 ORDER BY 1, 2, 3, 6")
+			"UNION ALL SELECT f.job_id, f.task_id, f.generation, f.finished_at, f.waits, e.at FROM task_final f JOIN events e ON e.job_id = f.job_id AND e.type IN ('task.replayed', 'job.reopened', 'job.rerun', 'task.marked', 'task.expanded') WHERE "+of("f")+" AND f.generation > 1 ORDER BY 1, 2, 3, 6")
 	auditPlaces = driver.New("audit of graphs", "",
 		"WITH "+liveCTE+" SELECT t.job_id, t.id, t.pipeline, t.node, t.idx, coalesce(l.place, 0), coalesce(l.unmet, 0), coalesce(l.generation, 0), coalesce(f.status, 0), coalesce(f.how, 0), coalesce(l.parents_failed, 0), coalesce(l.parents_skipped, 0), coalesce(l.parents_succeeded, 0), coalesce(l.in_line, 0), v.phase "+
 			"FROM job_live v JOIN tasks t ON t.job_id = v.job_id LEFT JOIN live l ON l.task_id = t.id LEFT JOIN task_final f ON f.task_id = t.id AND "+notLast+

@@ -186,6 +186,9 @@ func EditedInputs(rows []Generation, inputs map[drover.TaskID][]byte) Stmt {
 		err := r.Scan((*[16]byte)(&id), &n, &b)
 		if n > newest[id] {
 			newest[id], inputs[id] = n, b
+			if len(b) == 0 { // its map has expanded again since
+				delete(inputs, id)
+			}
 		}
 		return err
 	}}

@@ -24,7 +24,7 @@ var (
 
 	recordTasks  = driver.New("records of a job: tasks", "", "SELECT t.id, t.node, t.idx, t.queue, t.lane, t.class, t.created_at FROM tasks t WHERE t.job_id = $1 ORDER BY t.node, t.idx")
 	recordTries  = driver.New("records of a job: attempts", "", "SELECT a.task_id, a.generation, a.n, a.lease_version, a.outcome FROM tasks t JOIN attempts a ON a.task_id = t.id WHERE t.job_id = $1")
-	recordEvents = driver.New("records of a job: events", "", "SELECT e.type, e.at, e.task_id, e.data FROM events e WHERE e.job_id = $1 AND e.type IN ('task.replayed', 'task.expanded', 'job.reopened') ORDER BY e.seq")
+	recordEvents = driver.New("records of a job: events", "", "SELECT e.type, e.at, e.task_id, e.data FROM events e WHERE e.job_id = $1 AND e.type IN ('task.replayed', 'task.expanded', 'job.reopened', 'job.rerun', 'task.marked') ORDER BY e.seq")
 	newestEvent  = driver.New("number of a job's newest event", "", "SELECT coalesce(max(e.seq), 0) FROM events e WHERE e.job_id = $1")
 
 	lockJobRunning = driver.New("lock a job's running", "", "SELECT "+runningCols+" FROM task_running WHERE job_id = $1 ORDER BY task_id {for update}")
@@ -107,7 +107,7 @@ func JobRecords(ctx context.Context, tx Tx, job drover.JobID, take bool) (*Recor
 	}
 	if take { // a row that moved to a table looked at before was missed
 		var left []lifecycle.Task
-		if err := tx.Pipe(ctx, liveTasks([]drover.JobID{job}, func(t lifecycle.Task) { left = append(left, t) })); err != nil {
+		if err := tx.Pipe(ctx, LiveTasks([]drover.JobID{job}, func(t lifecycle.Task) { left = append(left, t) })); err != nil {
 			return nil, err
 		}
 		running := map[drover.TaskID]bool{}

@@ -36,7 +36,7 @@ func JobTasks(ctx context.Context, tx Tx, jobs []drover.JobID) (map[drover.JobID
 		m[j] = map[drover.TaskID]lifecycle.Task{}
 	}
 	put := func(t lifecycle.Task) { m[t.Job][t.ID] = t }
-	return m, tx.Pipe(ctx, finishedTasks(jobs, put), liveTasks(jobs, put))
+	return m, tx.Pipe(ctx, finishedTasks(jobs, put), LiveTasks(jobs, put))
 }
 
 // finishedTasks reads the generations of jobs' tasks that have ended, in order.
@@ -51,9 +51,9 @@ func finishedTasks(jobs []drover.JobID, put func(lifecycle.Task)) Stmt {
 	}}
 }
 
-// liveTasks reads the keys, generations and statuses of jobs' live tasks, and what
+// LiveTasks reads the keys, generations and statuses of jobs' live tasks, and what
 // tells those that have started.
-func liveTasks(jobs []drover.JobID, put func(lifecycle.Task)) Stmt {
+func LiveTasks(jobs []drover.JobID, put func(lifecycle.Task)) Stmt {
 	return Stmt{Text: jobLiveKeys, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
 		var t lifecycle.Task
 		var status int16
@@ -121,7 +121,7 @@ type Called struct {
 }
 
 var readCalled = driver.New("read tasks that are called", "job_id uuid, node int, idx int",
-	"SELECT t.job_id, t.node, t.idx, t.id, t.input, coalesce(f.status, 0), coalesce(f.generation, 0), coalesce(f.lease_version, 0) FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx = {idx} "+
+	"SELECT t.job_id, t.node, t.idx, t.id, "+newestItem+", coalesce(f.status, 0), coalesce(f.generation, 0), coalesce(f.lease_version, 0) FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx = {idx} "+
 		"LEFT JOIN task_final f ON f.task_id = t.id AND "+notLast)
 
 // ReadCalled reads the tasks at places that there are.

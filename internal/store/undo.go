@@ -79,7 +79,7 @@ func ReadUndoers(job drover.JobID, nodes []int32, rows *[]Undoer) Stmt {
 
 // LiveStatuses reads how the live tasks of a job stand.
 func LiveStatuses(job drover.JobID, out map[drover.TaskID]drover.Status) Stmt {
-	return liveTasks([]drover.JobID{job}, func(t lifecycle.Task) { out[t.ID] = t.Status })
+	return LiveTasks([]drover.JobID{job}, func(t lifecycle.Task) { out[t.ID] = t.Status })
 }
 
 // ReadUndoing reads which jobs have tasks of such nodes.

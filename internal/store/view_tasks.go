@@ -17,12 +17,15 @@ func inReach(alias string) string {
 	return fmt.Sprintf("%[1]s.job_id = $1 AND (%[1]s.node, %[1]s.idx) > ($2, $3) AND (%[1]s.node, %[1]s.idx) < ($4, $5)", alias)
 }
 
+// newestItem is what a task's row holds, or what its map gave it when it expanded again.
+const newestItem = "coalesce((SELECT i.item FROM task_items i WHERE i.task_id = t.id ORDER BY i.generation DESC LIMIT 1), t.input)"
+
 const notLast = "NOT EXISTS (SELECT 1 FROM task_final y WHERE y.task_id = f.task_id AND y.generation > f.generation)"
 
 var (
 	viewTasks  = driver.New("read tasks", "id uuid", "SELECT "+taskCols+" FROM {rows} JOIN tasks t ON t.id = {id} JOIN jobs j ON j.id = t.job_id") // not of a job that is being purged
-	taskInput  = driver.New("read a task's input", "", "SELECT t.input FROM tasks t WHERE t.id = $1")
-	taskInputs = driver.New("read tasks' inputs", "id uuid", "SELECT t.id, t.input FROM {rows} JOIN tasks t ON t.id = {id}")
+	taskInput  = driver.New("read a task's input", "", "SELECT "+newestItem+" FROM tasks t WHERE t.id = $1")
+	taskInputs = driver.New("read tasks' inputs", "id uuid", "SELECT t.id, "+newestItem+" FROM {rows} JOIN tasks t ON t.id = {id}")
 	jobTasks   = driver.New("tasks of a job", "", "SELECT "+taskCols+" FROM tasks t WHERE "+inReach("t")+" ORDER BY t.node, t.idx LIMIT $6")
 	finalTasks = driver.New("finished tasks of a job", "",
 		"SELECT t.id, t.node, t.idx FROM tasks t JOIN task_final f ON f.task_id = t.id WHERE "+inReach("t")+" AND ((CAST($7 AS INT) >> f.status) & 1) = 1 AND "+notLast+" ORDER BY t.node, t.idx LIMIT $6")
@@ -70,7 +73,7 @@ var (
 	viewAttempts = driver.New("attempts of a task", "",
 		"SELECT a.generation, a.n, a.lease_version, a.session_id, a.outcome, a.ready_at, a.queued_at, a.claimed_at, a.ended_at, a.error FROM attempts a WHERE a.task_id = $1 ORDER BY a.lease_version DESC LIMIT $2")
 	firstTries = driver.New("first-try successes of a task", "",
-		"SELECT f.generation, f.attempt, f.lease_version, f.session_id, 'succeeded', f.ready_at, f.queued_at, f.claimed_at, f.finished_at, f.error FROM task_final f WHERE f.task_id = $1 AND f.status = 8"+
+		"SELECT f.generation, f.attempt, f.lease_version, f.session_id, 'succeeded', f.ready_at, f.queued_at, f.claimed_at, f.finished_at, f.error FROM task_final f WHERE f.task_id = $1 AND f.status = 8 AND f.how <> 3"+ // nobody ran what somebody marked
 			" AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = f.task_id AND a.lease_version = f.lease_version) ORDER BY f.lease_version DESC LIMIT $2")
 	runningTry = driver.New("running attempt of a task", "",
 		"SELECT r.generation, r.attempt, r.lease_version, r.session_id, r.ready_at, r.queued_at, r.claimed_at FROM task_running r WHERE r.task_id = $1")
@@ -93,12 +96,12 @@ func ReadTasks(ids []drover.TaskID, rows *[]TaskRow) Stmt {
 	return Stmt{Text: viewTasks, Cols: taskIDs(ids), Scan: into(rows, scanTask)}
 }
 
-// TaskInput reads the input a task's row holds.
+// TaskInput reads the input of a kind job's task, or the item of a map's element.
 func TaskInput(id drover.TaskID, input *[]byte) Stmt {
 	return Stmt{Text: taskInput, Args: []any{[16]byte(id)}, Scan: func(r driver.Row) error { return r.Scan(input) }}
 }
 
-// TaskInputs reads the inputs tasks' rows hold.
+// TaskInputs is TaskInput for many.
 func TaskInputs(ids []drover.TaskID, inputs map[drover.TaskID][]byte) Stmt {
 	return Stmt{Text: taskInputs, Cols: taskIDs(ids), Scan: func(r driver.Row) error {
 		var id drover.TaskID

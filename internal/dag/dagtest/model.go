@@ -166,6 +166,9 @@ type Result struct {
 type Graph struct {
 	Nodes []Node
 	Fails func(node, index int) bool
+	// Marked are tasks that are no maps, by their rows, of which somebody says how they end
+	// before they run.
+	Marked map[Row]End
 }
 
 // decide says what becomes of a task, from how all above it have ended.
@@ -240,82 +243,95 @@ func (g *Graph) parents(i int) []int {
 // Results tells how every task ends. Nodes stand after those they wait for.
 func (g *Graph) Results() []Result {
 	out := make([]Result, len(g.Nodes))
-	end := func(i, index int) End {
-		if g.Fails(i, index) {
-			return "fail"
-		}
-		return "ok"
-	}
 	for i := range g.Nodes {
-		n := &g.Nodes[i]
-		above := func(element int) (list []Count) {
-			for _, p := range g.parents(i) {
-				switch r := out[p]; {
-				case r.One != "":
-					index := 0
-					if g.Root(p) >= 0 {
-						index = -1
-					}
-					list = append(list, g.Counted(p, index, r.One))
-				case element >= 0 && g.Root(i) >= 0 && g.Root(p) == g.Root(i):
-					list = append(list, g.Counted(p, element, r.Elements[element]))
-				case g.Nodes[p].Share != "":
-					list = append(list, g.whole(p, r))
-				default:
-					for k, e := range r.Elements {
-						list = append(list, g.Counted(p, k, e))
-					}
-				}
+		g.one(i, out)
+	}
+	return out
+}
+
+// end is how a row ends that runs.
+func (g *Graph) end(i, index int) End {
+	if g.Fails(i, index) {
+		return "fail"
+	}
+	return "ok"
+}
+
+// above is how those count that a row waits for; element is -1 of a task that is no
+// element.
+func (g *Graph) above(i, element int, out []Result) (list []Count) {
+	for _, p := range g.parents(i) {
+		switch r := out[p]; {
+		case r.One != "":
+			index := 0
+			if g.Root(p) >= 0 {
+				index = -1
 			}
-			return list
+			list = append(list, g.Counted(p, index, r.One))
+		case element >= 0 && g.Root(i) >= 0 && g.Root(p) == g.Root(i):
+			list = append(list, g.Counted(p, element, r.Elements[element]))
+		case g.Nodes[p].Share != "":
+			list = append(list, g.whole(p, r))
+		default:
+			for k, e := range r.Elements {
+				list = append(list, g.Counted(p, k, e))
+			}
+		}
+	}
+	return list
+}
+
+// one tells how a task ends, from how those above it have.
+func (g *Graph) one(i int, out []Result) {
+	n := &g.Nodes[i]
+	marked, ok := g.Marked[Row{i, 0}]
+	switch {
+	case ok && g.Root(i) < 0:
+		out[i].One = marked
+	case n.Over >= 0 && out[n.Over].One == "":
+		for e := range out[n.Over].Elements {
+			d := n.decide(g.above(i, e, out))
+			if d == "run" {
+				d = n.allows(e)
+			}
+			if d == "run" {
+				d = g.end(i, e)
+			}
+			out[i].Elements = append(out[i].Elements, d)
+		}
+	case n.Over >= 0:
+		out[i].One = n.decide(g.above(i, -1, out))
+		if out[i].One == "run" {
+			out[i].One = "skip" // there is nothing to go over
+			if out[n.Over].One == "empty" {
+				out[i].One = "empty"
+			}
+		}
+	default:
+		d := n.decide(g.above(i, -1, out))
+		if d == "run" && n.Cond != "odd" {
+			d = n.allows(-1)
 		}
 		switch {
-		case n.Over >= 0 && out[n.Over].One == "":
-			for e := range out[n.Over].Elements {
-				d := n.decide(above(e))
-				if d == "run" {
+		case d != "run":
+			out[i].One = d
+		case n.Size == 0:
+			out[i].One = "empty"
+		case n.Size > 0:
+			for e := range n.Size {
+				d := End("run")
+				if n.Cond == "odd" {
 					d = n.allows(e)
 				}
 				if d == "run" {
-					d = end(i, e)
+					d = g.end(i, e)
 				}
 				out[i].Elements = append(out[i].Elements, d)
 			}
-		case n.Over >= 0:
-			out[i].One = n.decide(above(-1))
-			if out[i].One == "run" {
-				out[i].One = "skip" // there is nothing to go over
-				if out[n.Over].One == "empty" {
-					out[i].One = "empty"
-				}
-			}
 		default:
-			d := n.decide(above(-1))
-			if d == "run" && n.Cond != "odd" {
-				d = n.allows(-1)
-			}
-			switch {
-			case d != "run":
-				out[i].One = d
-			case n.Size == 0:
-				out[i].One = "empty"
-			case n.Size > 0:
-				for e := range n.Size {
-					d := End("run")
-					if n.Cond == "odd" {
-						d = n.allows(e)
-					}
-					if d == "run" {
-						d = end(i, e)
-					}
-					out[i].Elements = append(out[i].Elements, d)
-				}
-			default:
-				out[i].One = end(i, 0)
-			}
+			out[i].One = g.end(i, 0)
 		}
 	}
-	return out
 }
 
 // YAML writes the graph as a definition.
@@ -383,9 +399,16 @@ func (g *Graph) YAML() string {
 // Undoes is added to the number of a task for that which undoes it.
 const Undoes = 100_000
 
+// Undoes reports whether a task has a compensation.
+func (g *Graph) Undoes() bool {
+	return slices.ContainsFunc(g.Nodes, func(n Node) bool { return n.Undone })
+}
+
 // Broken tells if the job fails: a failure of it counts, and nothing makes it good.
-func (g *Graph) Broken() bool {
-	results := g.Results()
+func (g *Graph) Broken() bool { return g.Unhandled(g.Results()) }
+
+// Unhandled is Broken of tasks that ended so.
+func (g *Graph) Unhandled(results []Result) bool {
 	bad := func(i, index int, e End) bool {
 		return (e == "fail" || e == "broke") && g.Counted(i, index, e) == Bad && (index < 0 || !g.forgiven(i, results))
 	}
@@ -561,10 +584,135 @@ func Draw(r *rand.Rand) *Graph {
 			g.Nodes[i].Undone = r.IntN(2) == 0
 		}
 	}
+	g.Fails = DrawFails(r)
+	return g
+}
+
+// DrawFails draws how rows end that run.
+func DrawFails(r *rand.Rand) func(node, index int) bool {
 	salt, rate := r.Uint64(), uint64(r.IntN(60))
-	g.Fails = func(node, index int) bool {
+	return func(node, index int) bool {
 		x := rand.New(rand.NewPCG(salt, uint64(node)<<20|uint64(index)))
 		return x.Uint64N(100) < rate
 	}
-	return g
+}
+
+// FailsAfter tells of rows that began anew how they end now, and of the others how they
+// did.
+func (a *Anew) FailsAfter(before, now func(node, index int) bool) func(node, index int) bool {
+	return func(node, index int) bool {
+		if a.Has(node%1000, index) {
+			return now(node, index)
+		}
+		return before(node, index)
+	}
+}
+
+// Anew is what a rerun does by the model: which rows begin anew, and, of maps over a
+// list, which expand again.
+type Anew struct {
+	Rows  map[Row]bool // of maps that expand again, those that there were
+	Whole map[int]bool
+	// Parted says that a map would have to begin anew that did not expand with the one
+	// it goes over.
+	Parted bool
+}
+
+// Has reports whether a row that there is now began anew.
+func (a *Anew) Has(i, index int) bool { return a.Whole[i] || a.Rows[Row{i, index}] }
+
+// Bounded reports whether what begins anew is of a map with bounds.
+func (a *Anew) Bounded(g *Graph) bool {
+	for i, n := range g.Nodes {
+		if (n.Share != "" || n.Parallel > 0) && a.any(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// any reports whether a row of a task begins anew.
+func (a *Anew) any(i int) bool {
+	if a.Whole[i] {
+		return true
+	}
+	for r := range a.Rows {
+		if r.Node == i {
+			return true
+		}
+	}
+	return false
+}
+
+// Rerun tells what begins anew when rows of a job that ended as before are run again:
+// they, and whatever waits for a row that begins anew.
+func (g *Graph) Rerun(before []Result, asked map[Row]bool) *Anew {
+	a := &Anew{Rows: map[Row]bool{}, Whole: map[int]bool{}}
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		single := 0
+		if g.Root(i) >= 0 {
+			single = -1
+		}
+		below := func(element int) bool {
+			for _, p := range g.parents(i) {
+				one := element >= 0 && g.Root(i) >= 0 && g.Root(p) == g.Root(i) && before[p].One == ""
+				if one && a.Has(p, element) || !one && a.any(p) {
+					return true
+				}
+			}
+			return false
+		}
+		switch {
+		case n.Over < 0 && below(-1), n.Over >= 0 && a.Whole[g.Root(i)]:
+			a.Whole[i] = true
+			for e := range before[i].Elements {
+				a.Rows[Row{i, e}] = true
+			}
+			if before[i].One != "" && before[i].One != "empty" {
+				a.Rows[Row{i, single}] = true
+			}
+		case before[i].One == "empty":
+		case before[i].One != "":
+			if r := (Row{i, single}); asked[r] || below(-1) {
+				a.Rows[r] = true
+				a.Parted = a.Parted || n.Over >= 0 && before[n.Over].One == ""
+			}
+		default:
+			for e := range before[i].Elements {
+				if r := (Row{i, e}); asked[r] || below(e) {
+					a.Rows[r] = true
+				}
+			}
+		}
+	}
+	return a
+}
+
+// After tells how every task ends once what begins anew has ended. Fails tells of the
+// rows that begin anew how they end now.
+func (g *Graph) After(before []Result, a *Anew) []Result {
+	out := make([]Result, len(g.Nodes))
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		if a.Whole[i] || before[i].One != "" && a.any(i) {
+			g.one(i, out)
+			continue
+		}
+		out[i] = Result{One: before[i].One, Elements: slices.Clone(before[i].Elements)}
+		for e := range out[i].Elements {
+			if !a.Rows[Row{i, e}] {
+				continue
+			}
+			d := n.decide(g.above(i, e, out))
+			if d == "run" && (n.Over >= 0 || n.Cond == "odd") {
+				d = n.allows(e)
+			}
+			if d == "run" {
+				d = g.end(i, e)
+			}
+			out[i].Elements[e] = d
+		}
+	}
+	return out
 }

@@ -127,3 +127,20 @@ CREATE TABLE line_waits (
   PRIMARY KEY (lane, class, since)
 ) {key};
 CREATE INDEX line_waits_age ON line_waits (since); -- what is kept for a time only
+
+-- Items of a map's elements, where the map expanded again: from a generation on, in
+-- place of what the element's row in tasks holds. Insert only.
+CREATE TABLE task_items (
+  task_id {uuid} NOT NULL,
+  generation INT NOT NULL,
+  item {bytes} NOT NULL,
+  PRIMARY KEY (task_id, generation)
+) {key};
+
+-- Generations that a rerun opened beside those it was asked for: they may end with a
+-- result that is there, as the first generation may. Insert only.
+CREATE TABLE task_reusable (
+  task_id {uuid} NOT NULL,
+  generation INT NOT NULL,
+  PRIMARY KEY (task_id, generation)
+) {key};
