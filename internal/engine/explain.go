@@ -69,6 +69,9 @@ type explainer struct {
 	own      map[store.KindKey]*forecast.Service
 	shared   func(store.KindKey) *forecast.Service
 
+	slots    map[int32]int // on which a node's tasks run at one time
+	waysLeft map[int32]forecast.Wait
+
 	queues []store.QueueState // that are paused or draining
 
 	sessions []store.SessionRow
@@ -171,7 +174,8 @@ func (x *explainer) tasks(ctx context.Context, list []taskState, whole bool) ([]
 // task explains one.
 func (x *explainer) task(ctx context.Context, s *taskState, t *drover.Task, out *drover.Explanation) error {
 	*out = drover.Explanation{TaskID: t.ID, JobID: t.JobID, Name: t.Name, Index: t.Index, Mapped: t.Mapped, Status: t.Status, Generation: t.Generation, LastError: cmp.Or(t.Error, t.LastError), Blockers: []drover.Blocker{}}
-	if out.TotalsByReason = t.Waits; out.TotalsByReason == nil {
+	totals, _ := s.totals(x.now) // as the history has it
+	if out.TotalsByReason = totals.Map(); out.TotalsByReason == nil {
 		out.TotalsByReason = map[string]drover.Duration{}
 	}
 	lane, err := x.e.laneOf(ctx, x.tx, s.Lane)
@@ -365,7 +369,8 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 			list = append(list, b)
 		}
 	}
-	if b := staff.unfit(t); b != nil {
+	admitted := t.Status != drover.Ready || s.live.Lane == lifecycle.HeldLane
+	if b := staff.unfit(); b != nil && admitted { // of others the decision says it
 		b.Since = cmp.Or(t.ReadyAt, s.live.Since.Time())
 		list = append(list, *b)
 	}
@@ -391,7 +396,7 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 		if s.live.InLine() {
 			return append(list, inLineBlocker(&x.plan.Nodes[s.Node], s.live)), start, false, nil
 		}
-		if t.Status == drover.Ready && s.live.Lane != lifecycle.HeldLane {
+		if !admitted {
 			return x.admission(ctx, s, t, staff, list)
 		}
 		more, w, ok, err := x.inLine(ctx, s, t, staff, open)
@@ -438,6 +443,7 @@ type line struct {
 	above, turns, before int
 	class                drover.Class
 	ahead                []forecast.Ahead
+	counted              bool // all of them; otherwise there are more
 }
 
 // inLine is the wait for a worker.
@@ -490,6 +496,7 @@ func (x *explainer) inLine(ctx context.Context, s *taskState, t *drover.Task, st
 		return nil, start, false, err
 	}
 	w, ok := forecast.Line{Free: staff.free, Busy: busy, MoreBusy: more, Ahead: l.ahead}.Forecast()
+	ok = ok && l.counted
 	if ok && ahead < staff.free {
 		w = forecast.Wait{From: 1000} // at once
 	}
@@ -531,14 +538,15 @@ func (x *explainer) lineOf(ctx context.Context, s *taskState) (l line, err error
 	if p.Lane == lifecycle.HeldLane {
 		p.Lane, status = s.Lane, drover.Queued // where it stands again when its job goes on
 	}
-	var at store.Beside
-	if err := x.tx.Pipe(ctx, store.ReadLine(status, p, &at)...); err != nil {
+	at, counted, err := x.beside(ctx, status, p)
+	if err != nil {
 		return l, err
 	}
+	l.counted = counted
 	counts := map[int32]int64{}
 	others := slices.DeleteFunc(slices.Clone(at.Lanes), func(id int32) bool { return id == p.Lane })
-	mine := min(at.Before, store.MaxPlace)
-	if err := x.tx.Pipe(ctx, store.CountLanes(status, p.Queue, p.Class, others, int32(mine)+1, counts)); err != nil {
+	mine := at.Before
+	if err := x.tx.Pipe(ctx, store.CountLanes(status, p.Queue, p.Class, others, int32(mine)+1, counts), store.CountLanes(status, p.Queue, p.Class, []int32{p.Lane}, store.MaxPlace+1, counts)); err != nil {
 		return l, err
 	}
 	l.above, l.class, l.before = int(at.Above), at.First, int(at.Before)
@@ -566,12 +574,31 @@ func (x *explainer) lineOf(ctx context.Context, s *taskState) (l line, err error
 		l.ahead = append(l.ahead, forecast.Ahead{N: l.above, Of: own})
 	}
 	place := l.above + l.turns + l.before + 1
-	l.place = explain.Place{Position: place, Of: max(place, place+int(behind))}
-	if place > store.MaxPlace {
-		l.place = explain.Place{Position: store.MaxPlace, Of: place, MoreAhead: true}
+	more := len(at.Lanes) == store.MaxLanes || behind > 0 || counts[p.Lane] > store.MaxPlace
+	after := counts[p.Lane] - at.Before // in its own lane, in which it stands itself unless it is held
+	if s.live.Lane != lifecycle.HeldLane {
+		after--
 	}
-	l.place.MoreBehind = len(at.Lanes) == store.MaxLanes || behind > 0
+	l.place = explain.Place{Position: place, Of: place + int(behind+max(after, 0)), MoreBehind: more}
+	if place > store.MaxPlace {
+		l.place = explain.Place{Position: store.MaxPlace, Of: place, MoreAhead: true, MoreBehind: more}
+	}
 	return l, nil
+}
+
+// beside reads what goes before a task, and counts on for the forecast where the place
+// is not told any more. counted says that it came to the end.
+func (x *explainer) beside(ctx context.Context, status drover.Status, p store.LinePlace) (at store.Beside, counted bool, err error) {
+	for _, n := range []int{store.MaxPlace, store.MaxAhead} {
+		at = store.Beside{}
+		if err := x.tx.Pipe(ctx, store.ReadLine(status, p, n+1, &at)...); err != nil {
+			return at, false, err
+		}
+		if counted = max(at.Above, at.Before) <= int64(n); counted {
+			break
+		}
+	}
+	return at, counted, nil
 }
 
 // crewKey is what workers are chosen by.
@@ -662,7 +689,7 @@ func (x *explainer) workers(ctx context.Context) (err error) {
 }
 
 // unfit is why none of the workers could run the task, were it free.
-func (c *crew) unfit(*drover.Task) *drover.Blocker {
+func (c *crew) unfit() *drover.Blocker {
 	switch {
 	case len(c.take) > 0:
 		return nil
@@ -794,24 +821,26 @@ func (x *explainer) dependency(ctx context.Context, s *taskState, t *drover.Task
 		return b, w, false, err
 	}
 	ways := x.ways()
+	above := slices.DeleteFunc(slices.Clone(node.Parents), x.over)
+	all, err := x.parents(ctx, s, above)
+	if err != nil {
+		return b, w, false, err
+	}
 	var parents []explain.Parent
-	var on *explain.Parent
+	at := -1
 	var longest forecast.Wait
-	for _, p := range node.Parents {
-		if x.over(p) {
-			continue
-		}
-		parent, err := x.parent(ctx, s, p)
-		if err != nil {
-			return b, w, false, err
-		}
-		if parent.Total > 0 && parent.Ended == parent.Total && !parent.Unexpanded {
+	for i, p := range above {
+		if all[i].Total > 0 && all[i].Ended == all[i].Total && !all[i].Unexpanded {
 			continue // the element that it waits for has ended
 		}
-		parents = append(parents, parent)
-		if way := ways[p]; on == nil || way.P50 > longest.P50 {
-			on, longest = &parents[len(parents)-1], way
+		if way := ways[p]; at < 0 || way.P50 > longest.P50 {
+			at, longest = len(parents), way
 		}
+		parents = append(parents, all[i])
+	}
+	var on *explain.Parent
+	if at >= 0 {
+		on = &parents[at]
 	}
 	w, known = longest, longest.From > 0
 	return explain.Dependency(parents, on), w, known, nil
@@ -823,54 +852,67 @@ func (x *explainer) over(node int32) bool {
 	return n != nil && n.Total > 0 && n.Live == 0
 }
 
-// parent is a node above, or the one element of it that the task waits for.
-func (x *explainer) parent(ctx context.Context, s *taskState, node int32) (p explain.Parent, err error) {
-	n := &x.plan.Nodes[node]
-	p.Name = n.Name
-	c := x.nodes[node]
-	if c == nil {
-		c = &store.NodeCount{}
+// parents are nodes above, or the one element of each that the task waits for.
+func (x *explainer) parents(ctx context.Context, s *taskState, nodes []int32) ([]explain.Parent, error) {
+	same := map[int32]bool{}
+	for _, e := range x.plan.Edges {
+		if e.Child == s.Node && e.Same && s.Index >= 0 {
+			same[e.Parent] = true
+		}
 	}
-	p.Total, p.Ended, p.Running = int(c.Total), int(c.Total-c.Live), int(c.Running)
-	p.Waiting = p.Total - p.Ended - p.Running
-	p.Unexpanded = n.Mapped && c.Total == 0
-	same := slices.ContainsFunc(x.plan.Edges, func(e dag.Edge) bool { return e.Parent == node && e.Child == s.Node && e.Same }) && s.Index >= 0
-	if n.Mapped && !same {
-		return p, nil
-	}
-	index := int32(0)
-	if same {
-		index = s.Index
+	out := make([]explain.Parent, len(nodes))
+	at := map[store.Place]*explain.Parent{}
+	var places []store.Place
+	for i, node := range nodes {
+		n, p := &x.plan.Nodes[node], &out[i]
+		p.Name = n.Name
+		if c := x.nodes[node]; c != nil {
+			p.Total, p.Ended, p.Running = int(c.Total), int(c.Total-c.Live), int(c.Running)
+		}
+		p.Unexpanded = n.Mapped && p.Total == 0
+		if n.Mapped && !same[node] {
+			continue
+		}
+		place := store.Place{Node: node}
+		if same[node] {
+			place.Index = s.Index
+		}
+		places, at[place] = append(places, place), p
 	}
 	var rows []store.TaskRow
-	if err := x.tx.Pipe(ctx, store.JobTaskRows(store.Reach{Job: s.Job, After: store.Place{Node: node, Index: index - 1}, Before: store.Place{Node: node, Index: index + 1}, N: 1}, &rows)); err != nil || len(rows) == 0 {
-		return p, err
+	if err := x.tx.Pipe(ctx, store.TasksAt(s.Job, places, &rows)); err != nil {
+		return nil, err
 	}
 	list, err := states(ctx, x.tx, rows)
 	if err != nil {
-		return p, err
+		return nil, err
 	}
-	p.Task, p.Total, p.Ended, p.Running, p.Waiting, p.Unexpanded = rows[0].ID, 1, 0, 0, 0, false
-	if same {
-		p.Name = fmt.Sprintf("%s[%d]", n.Name, index)
-	}
-	switch status := list[0].status(); {
-	case status.Final():
-		p.Ended = 1
-	case status == drover.Running:
-		p.Running = 1
-		progress := map[drover.TaskID]drover.Progress{}
-		l := list[0].live
-		if err := x.tx.Pipe(ctx, store.ReadProgress([]store.Lease{{Task: l.ID, Version: l.LeaseVersion, Session: l.Session}}, progress)); err != nil {
-			return p, err
+	var leases []store.Lease
+	for i := range list {
+		l := &list[i]
+		p := at[store.Place{Node: l.Node, Index: l.Index}]
+		p.Task, p.Total, p.Ended, p.Running, p.Unexpanded = l.ID, 1, 0, 0, false
+		if same[l.Node] {
+			p.Name = fmt.Sprintf("%s[%d]", p.Name, l.Index)
 		}
-		if got, ok := progress[l.ID]; ok {
-			p.Progress = &got
+		switch status := l.status(); {
+		case status.Final():
+			p.Ended = 1
+		case status == drover.Running:
+			p.Running = 1
+			leases = append(leases, store.Lease{Task: l.ID, Version: l.live.LeaseVersion, Session: l.live.Session})
 		}
-	default:
-		p.Waiting = 1
 	}
-	return p, nil
+	progress := map[drover.TaskID]drover.Progress{}
+	if err := x.tx.Pipe(ctx, store.ReadProgress(leases, progress)); err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if got, ok := progress[out[i].Task]; ok {
+			out[i].Progress = &got
+		}
+	}
+	return out, nil
 }
 
 // count reads how far each node is, and how long the tasks of each take.
@@ -878,7 +920,7 @@ func (x *explainer) count(ctx context.Context) error {
 	if x.nodes != nil {
 		return nil
 	}
-	x.nodes = map[int32]*store.NodeCount{}
+	x.nodes, x.slots = map[int32]*store.NodeCount{}, map[int32]int{}
 	for i := range x.plan.Nodes {
 		n := &x.plan.Nodes[i]
 		id, err := x.e.knownQueue(ctx, x.tx, n.Queue)
@@ -888,6 +930,14 @@ func (x *explainer) count(ctx context.Context) error {
 		if _, err := x.service(ctx, store.KindKey{Queue: id, Tenant: x.row.Tenant, Kind: n.Kind}); err != nil {
 			return err
 		}
+		staff, err := x.crew(ctx, crewKey{queue: n.Queue, tenant: x.row.Tenant, kind: n.Kind, needs: laneKeyOf(x.plan, n, id).Needs})
+		if err != nil {
+			return err
+		}
+		x.slots[int32(i)] = max(staff.slots, 1)
+		if n.MaxParallel > 0 {
+			x.slots[int32(i)] = min(x.slots[int32(i)], int(n.MaxParallel))
+		}
 	}
 	return x.tx.Pipe(ctx, store.NodeCounts(x.row.ID, x.nodes)...)
 }
@@ -895,7 +945,11 @@ func (x *explainer) count(ctx context.Context) error {
 // ways says of each node how long the longest way through what has not ended still
 // takes until it has. Nodes of which nothing is known take no time.
 func (x *explainer) ways() map[int32]forecast.Wait {
+	if x.waysLeft != nil {
+		return x.waysLeft
+	}
 	ways := map[int32]forecast.Wait{}
+	x.waysLeft = ways
 	if len(x.plan.Nodes) > chainNodesAtMost {
 		return ways
 	}
@@ -935,12 +989,9 @@ func (x *explainer) rest(n int32) (w forecast.Wait) {
 	if c := x.nodes[n]; c != nil && c.Live > 0 {
 		left = int(c.Live)
 	}
-	slots := 1
-	if c := x.crews[crewKey{queue: node.Queue, tenant: x.row.Tenant, kind: node.Kind}]; c != nil {
-		slots = max(c.slots, 1)
-	}
-	turns := (left + slots - 1) / slots
-	return forecast.Wait{P50: time.Duration(turns) * one.P50, P90: time.Duration(turns)*one.P50 + (one.P90 - one.P50), From: one.From}
+	slots := max(x.slots[n], 1)
+	turns := forecast.Times((left+slots-1)/slots, one.P50)
+	return forecast.Wait{P50: turns, P90: turns + (one.P90 - one.P50), From: one.From}
 }
 
 // chainETA tells the forecast of a way through the graph.

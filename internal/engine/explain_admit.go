@@ -22,56 +22,152 @@ type decided struct {
 	*waiting
 	admit.Decision
 	verdicts map[store.LineKey]*admit.Verdict
+	// full are the lines of which more may wait than their heads, counts how many do,
+	// each up to most.
+	full   map[store.LineKey]bool
+	counts map[store.LineKey]int64
+	most   int32
+	part   bool // there are lines that the view does not have
 }
 
-// decide reads what waits, the lines after one first, and decides.
-func (x *explainer) decide(ctx context.Context, after store.Line) (*decided, error) {
-	w, err := x.e.readWaiting(ctx, x.tx, x.now, after, nil)
+// decide reads what waits, from the first line on and from the one of a task, and
+// decides.
+func (x *explainer) decide(ctx context.Context, own *store.Line) (*decided, error) {
+	w, err := x.e.readWaiting(ctx, x.tx, x.now, store.Line{}, nil)
 	if err != nil {
 		return nil, err
 	}
-	d := &decided{waiting: w, Decision: admit.Decide(w.View), verdicts: map[store.LineKey]*admit.Verdict{}}
+	d := &decided{waiting: w, verdicts: map[store.LineKey]*admit.Verdict{}, full: map[store.LineKey]bool{}, counts: map[store.LineKey]int64{}, part: w.next != (store.Line{})}
+	d.filled(w)
+	if d.part && own != nil {
+		near, err := x.e.readWaiting(ctx, x.tx, x.now, store.Line{Queue: own.Queue, Class: own.Class, Lane: own.Lane - 1}, nil)
+		if err != nil {
+			return nil, err
+		}
+		d.filled(near)
+		w.merge(near)
+	}
+	d.Decision = admit.Decide(w.View)
 	for i := range d.Waiting {
-		l := &w.Lines[d.Waiting[i].Line]
-		d.verdicts[store.LineKey{Lane: l.Lane, Class: l.Class}] = &d.Waiting[i]
+		d.verdicts[lineKeyOf(&w.Lines[d.Waiting[i].Line])] = &d.Waiting[i]
 	}
 	return d, nil
 }
 
+func lineKeyOf(l *admit.Line) store.LineKey { return store.LineKey{Lane: l.Lane, Class: l.Class} }
+
+// filled notes the lines of which a look may not have had all: none has more heads.
+func (d *decided) filled(w *waiting) {
+	longest := 0
+	for i := range w.Lines {
+		longest = max(longest, len(w.Lines[i].Heads))
+	}
+	for i := range w.Lines {
+		if l := &w.Lines[i]; len(l.Heads) == longest {
+			d.full[lineKeyOf(l)] = true
+		}
+	}
+}
+
+// merge adds the lines of another look that w does not have.
+func (w *waiting) merge(o *waiting) {
+	has := map[store.LineKey]bool{}
+	for i := range w.Lines {
+		has[lineKeyOf(&w.Lines[i])] = true
+	}
+	limits := make([]int, len(o.Limits)) // where they are in w
+	for i := range o.Limits {
+		limits[i] = slices.IndexFunc(w.Limits, func(l admit.Limit) bool { return l.ID == o.Limits[i].ID && l.Key == o.Limits[i].Key })
+		if limits[i] < 0 {
+			limits[i] = len(w.Limits)
+			w.Limits = append(w.Limits, o.Limits[i])
+		}
+	}
+	for _, l := range o.Lines {
+		if has[lineKeyOf(&l)] {
+			continue
+		}
+		l.Takes = slices.Clone(l.Takes)
+		for k := range l.Takes {
+			l.Takes[k].Limit = limits[l.Takes[k].Limit]
+		}
+		w.Lines = append(w.Lines, l)
+	}
+	maps.Copy(w.Queues, o.Queues)
+	maps.Copy(w.Held, o.Held)
+}
+
+// count counts the lines that wait for something that v waits for too.
+func (d *decided) count(ctx context.Context, tx store.Tx, v *admit.Verdict) error {
+	var lines []store.Line
+	for i := range d.Waiting {
+		o := &d.Waiting[i]
+		l := &d.Lines[o.Line]
+		if d.full[lineKeyOf(l)] && slices.ContainsFunc(v.Blockers, func(b admit.Blocker) bool { return waitsFor(o, b) }) {
+			lines = append(lines, store.Line{Queue: l.Queue, Class: l.Class, Lane: l.Lane})
+		}
+	}
+	d.most = int32(max(store.MaxPlace, store.MaxAhead/max(len(lines), 1))) + 1
+	return tx.Pipe(ctx, store.CountReady(lines, d.most, d.counts))
+}
+
+// waitsFor tells if b is among what a line waits for.
+func waitsFor(v *admit.Verdict, b admit.Blocker) bool {
+	return slices.ContainsFunc(v.Blockers, func(c admit.Blocker) bool {
+		return c.Code == b.Code && c.Subject.ID == b.Subject.ID && c.Subject.Name == b.Subject.Name && c.Subject.Key == b.Subject.Key
+	})
+}
+
 // admission is why a READY task is not admitted, from the decision itself.
 func (x *explainer) admission(ctx context.Context, s *taskState, t *drover.Task, staff *crew, list []drover.Blocker) (_ []drover.Blocker, start forecast.Wait, known bool, err error) {
-	d, err := x.decide(ctx, store.Line{Queue: s.live.Queue, Class: s.live.Class, Lane: s.live.Lane - 1})
+	d, err := x.decide(ctx, &store.Line{Queue: s.live.Queue, Class: s.live.Class, Lane: s.live.Lane})
 	if err != nil {
 		return nil, start, false, err
 	}
-	var at store.Beside
 	p := store.LinePlace{Queue: s.live.Queue, Lane: s.live.Lane, Class: s.live.Class, Due: s.live.DueAt, Task: s.ID}
-	if err := x.tx.Pipe(ctx, store.ReadLine(drover.Ready, p, &at)...); err != nil {
+	at, counted, err := x.beside(ctx, drover.Ready, p)
+	if err != nil {
 		return nil, start, false, err
 	}
-	open := len(list) == 0
 	since := cmp.Or(t.ReadyAt, s.live.Since.Time())
 	v := d.verdicts[lineOfTask(s.live)]
 	if v == nil || int(at.Before) < v.First {
 		// It is to be admitted: with the next decision, or in the queue it was made for.
+		if b := staff.unfit(); b != nil {
+			b.Since = since
+			list = append(list, *b)
+		}
+		open := len(list) == 0
 		more, w, ok, err := x.inLine(ctx, s, t, staff, open)
 		return append(list, more...), w, ok && open, err
 	}
+	if err := d.count(ctx, x.tx, v); err != nil {
+		return nil, start, false, err
+	}
+	open := len(list) == 0
 	known = true
 	for _, b := range v.Blockers {
-		said, w, ok, err := x.admitBlocker(ctx, d, v, b, s, t, staff, int(at.Before))
+		place := d.placeIn(b, v, int(at.Before), counted)
+		said, w, ok, err := x.admitBlocker(ctx, d, v, b, s, t, staff, place)
 		if err != nil {
 			return nil, start, false, err
 		}
 		if slices.ContainsFunc(list, func(o drover.Blocker) bool { return o.Code == said.Code }) {
 			known = false
-			continue // told with more: its circuit, its workers, its queue
+			continue // told with more: its circuit, its queue
 		}
 		said.Since = since
+		if !place.counted {
+			ok, said.ETA = false, nil
+		}
 		if ok {
+			if d.part { // who is not in the view may go first
+				w.From = min(w.From, 1)
+			}
 			if said.ETA == nil {
 				said.ETA = x.eta(w, nil)
 			}
+			said.ETA.Confidence = w.Confidence()
 			if w.P50 >= start.P50 {
 				start = w
 			}
@@ -82,35 +178,48 @@ func (x *explainer) admission(ctx context.Context, s *taskState, t *drover.Task,
 	return list, start, known && open, nil
 }
 
+// standingAt is a task's place among those that wait for the same.
+type standingAt struct {
+	explain.Place
+	ahead   int
+	counted bool // all that are ahead of it; otherwise there are more
+}
+
 // placeIn is a task's place among those that wait for the same, by the decision.
-func (d *decided) placeIn(b admit.Blocker, v *admit.Verdict, before int) explain.Place {
-	total := 0
-	for _, o := range d.Waiting {
-		for _, c := range o.Blockers {
-			if c.Code == b.Code && c.Subject.ID == b.Subject.ID && c.Subject.Name == b.Subject.Name && c.Subject.Key == b.Subject.Key {
-				total += len(d.Lines[o.Line].Heads) - o.First
-			}
+func (d *decided) placeIn(b admit.Blocker, v *admit.Verdict, before int, counted bool) standingAt {
+	total, cut := 0, false
+	p := standingAt{counted: counted}
+	for i := range d.Waiting {
+		o := &d.Waiting[i]
+		if !waitsFor(o, b) {
+			continue
 		}
+		l := &d.Lines[o.Line]
+		n := max(len(l.Heads), int(d.counts[lineKeyOf(l)]))
+		if o == v {
+			p.ahead, p.counted = total+before-v.First, counted && !cut
+		}
+		cut = cut || n >= int(d.most)
+		total += n - o.First
 	}
-	n := b.Subject.Position + before - v.First
-	p := explain.Place{Position: n, Of: max(total, n), MoreBehind: total >= headsAtOnce/2 || n > total}
+	n := p.ahead + 1
+	p.Place = explain.Place{Position: n, Of: max(total, n), MoreBehind: cut || d.part || n > total}
 	if n > store.MaxPlace {
-		p = explain.Place{Position: store.MaxPlace, Of: n, MoreAhead: true}
+		p.Place = explain.Place{Position: store.MaxPlace, Of: n, MoreAhead: true}
 	}
 	return p
 }
 
 // admitBlocker puts a blocker of the decision into words, with who holds what is
 // waited for and how long that still takes.
-func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdict, b admit.Blocker, s *taskState, t *drover.Task, staff *crew, before int) (out drover.Blocker, w forecast.Wait, known bool, err error) {
-	place := d.placeIn(b, v, before)
+func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdict, b admit.Blocker, s *taskState, t *drover.Task, staff *crew, place standingAt) (out drover.Blocker, w forecast.Wait, known bool, err error) {
 	switch b.Code {
 	case admit.QueuePaused:
 		return x.queuePaused(b.Subject.Name), w, false, nil
 	case admit.CircuitOpen:
 		return drover.Blocker{Code: drover.BlockerCircuit, Subject: drover.Subject{Kind: "circuit", Name: b.Subject.Name}, Until: b.Subject.Until.Time(), Message: fmt.Sprintf("circuit %s is open", b.Subject.Name)}, w, false, nil
 	case admit.NoWorker, admit.NoLabels, admit.Draining:
-		if said := staff.unfit(t); said != nil {
+		if said := staff.unfit(); said != nil {
 			return *said, w, false, nil
 		}
 		return explain.NoWorker(staff.words), w, false, nil
@@ -119,8 +228,8 @@ func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdi
 			return explain.Resources(t.Queue, b.Subject.Name, b.Subject.Limit, b.Subject.Asks), w, false, nil
 		}
 		name, limit, used, asks := d.lacks(v)
-		out = explain.ResourcesFull(t.Queue, name, limit, used, asks, place)
-		if w, known, err = x.slotWait(ctx, s, staff, place.Position-1, 0); err != nil {
+		out = explain.ResourcesFull(t.Queue, name, limit, used, asks, place.Place)
+		if w, known, err = x.slotWait(ctx, s, staff, place.ahead, 0); err != nil {
 			return out, w, false, err
 		}
 		out.Holders, out.MoreHolders, err = x.holders(ctx, staff)
@@ -128,7 +237,7 @@ func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdi
 	case admit.Handoff, admit.JobPaused:
 		return explain.Handoff(t.Queue), forecast.Wait{From: 1000}, true, nil
 	case admit.Priority, admit.FairShare, admit.WorkersFull:
-		ahead := place.Position - 1
+		ahead := place.ahead
 		for _, l := range d.queued {
 			if l.Queue == s.live.Queue {
 				ahead += int(l.Count)
@@ -138,7 +247,7 @@ func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdi
 			return out, w, false, err
 		}
 		if b.Code == admit.WorkersFull {
-			out = explain.WorkersFull(t.Queue, staff.slots, staff.used, place)
+			out = explain.WorkersFull(t.Queue, staff.slots, staff.used, place.Place)
 			out.Holders, out.MoreHolders, err = x.holders(ctx, staff)
 			return out, w, known, err
 		}
@@ -148,10 +257,10 @@ func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdi
 				class = s.live.Class
 			}
 		}
-		return explain.Ahead(drover.Reason(b.Code), t.Queue, class, max(place.Position-1, 1), place.MoreAhead, place), w, known, nil
+		return explain.Ahead(drover.Reason(b.Code), t.Queue, class, max(place.Position-1, 1), place.MoreAhead, place.Place), w, known, nil
 	}
 	// A limit.
-	out = explain.Limit(drover.Reason(b.Code), b.Subject.Name, b.Subject.Key, b.Subject.Limit, b.Subject.Used, b.Subject.Asks, b.Subject.Until.Time(), place)
+	out = explain.Limit(drover.Reason(b.Code), b.Subject.Name, b.Subject.Key, b.Subject.Limit, b.Subject.Used, b.Subject.Asks, b.Subject.Until.Time(), place.Place)
 	i := slices.IndexFunc(d.Limits, func(l admit.Limit) bool { return l.ID == b.Subject.ID && l.Key == b.Subject.Key })
 	if i < 0 {
 		return out, w, false, nil
@@ -161,11 +270,11 @@ func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdi
 		if at == 0 {
 			return out, w, false, nil
 		}
-		left := max(at.Sub(x.now), 0) + time.Duration(place.Position-1)*time.Duration(max(b.Subject.Asks, 1))*l.Period
+		left := max(at.Sub(x.now), 0) + forecast.Times(place.ahead, forecast.Times(int(max(b.Subject.Asks, 1)), l.Period))
 		out.ETA = &drover.ETA{P50: explain.Span(left), P90: explain.Span(left), Basis: "the rate", Confidence: "high"}
 		return out, forecast.Wait{P50: left, P90: left, From: 1000}, true, nil
 	}
-	w, known, err = x.limitHolders(ctx, &out, b, place)
+	w, known, err = x.limitHolders(ctx, d, &out, b, place.ahead)
 	return out, w, known, err
 }
 
@@ -220,12 +329,11 @@ func (x *explainer) queuePaused(queue string) drover.Blocker {
 
 // limitHolders are those who hold permits of a limit, and when one of them comes to
 // the task.
-func (x *explainer) limitHolders(ctx context.Context, out *drover.Blocker, b admit.Blocker, place explain.Place) (w forecast.Wait, known bool, err error) {
+func (x *explainer) limitHolders(ctx context.Context, d *decided, out *drover.Blocker, b admit.Blocker, ahead int) (w forecast.Wait, known bool, err error) {
 	var rows []store.PermitHolder
-	if err := x.tx.Pipe(ctx, store.Holders(b.Subject.ID, store.MaxHolders, &rows)); err != nil {
+	if err := x.tx.Pipe(ctx, store.HoldersOf(b.Subject.ID, b.Subject.Key, store.MaxHolders, &rows)); err != nil {
 		return w, false, err
 	}
-	rows = slices.DeleteFunc(rows, func(h store.PermitHolder) bool { return h.Key != b.Subject.Key })
 	ids := make([]drover.TaskID, len(rows))
 	for i, h := range rows {
 		ids[i] = h.Task
@@ -243,7 +351,13 @@ func (x *explainer) limitHolders(ctx context.Context, out *drover.Blocker, b adm
 	for i := range running {
 		byTask[running[i].ID] = &running[i]
 	}
-	var line forecast.Line
+	held := len(rows)
+	for _, u := range d.usage {
+		if u.Limit == b.Subject.ID && u.Key == b.Subject.Key {
+			held = max(held, int(u.Holders))
+		}
+	}
+	line := forecast.Line{MoreBusy: held - len(rows)}
 	for _, h := range rows {
 		r := store.RunningOf{Task: h.Task, Job: h.Job, Lane: lanes[h.Task], ClaimedAt: h.At}
 		var ran time.Duration
@@ -271,13 +385,12 @@ func (x *explainer) limitHolders(ctx context.Context, out *drover.Blocker, b adm
 		}
 		return cmp.Compare(*a.ExpectedReleaseIn, *b.ExpectedReleaseIn)
 	})
-	if n := len(out.Holders); n > holdersShown {
-		out.Holders, out.MoreHolders = out.Holders[:holdersShown], n-holdersShown
-	}
+	out.Holders = out.Holders[:min(len(out.Holders), holdersShown)]
+	out.MoreHolders = held - len(out.Holders)
 	if len(line.Busy) == 0 {
 		return w, false, nil
 	}
-	line.Ahead = []forecast.Ahead{{N: place.Position - 1, Of: line.Busy[0].Of}}
+	line.Ahead = []forecast.Ahead{{N: ahead, Of: line.Busy[0].Of}}
 	w, known = line.Forecast()
 	if n := x.ends(line.Ahead, line.Busy); known && n > 0 {
 		out.ETA = x.eta(w, nil)

@@ -21,6 +21,10 @@ func (c *counting) Write(ctx context.Context, fn func(driver.Tx) error) error {
 	return c.Driver.Write(ctx, func(tx driver.Tx) error { return fn(countingTx{tx, c}) })
 }
 
+func (c *counting) Read(ctx context.Context, fn func(driver.Tx) error) error {
+	return c.Driver.Read(ctx, func(tx driver.Tx) error { return fn(countingTx{tx, c}) })
+}
+
 type countingTx struct {
 	driver.Tx
 	c *counting

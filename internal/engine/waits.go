@@ -58,7 +58,7 @@ func (x *explainer) lines(ctx context.Context) (out []waitLine, capped bool, err
 	}
 	var d *decided
 	if slices.ContainsFunc(rows, func(r store.WaitLine) bool { return r.Kind == store.WaitsReady }) {
-		if d, err = x.decide(ctx, store.Line{}); err != nil {
+		if d, err = x.decide(ctx, nil); err != nil {
 			return nil, false, err
 		}
 	}
@@ -122,7 +122,7 @@ func (x *explainer) lineBlocker(ctx context.Context, d *decided, r store.WaitLin
 	if err != nil {
 		return b, err
 	}
-	if b := staff.unfit(nil); b != nil {
+	if b := staff.unfit(); b != nil {
 		return *b, nil
 	}
 	if staff.free > 0 {

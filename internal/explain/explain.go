@@ -50,10 +50,10 @@ func Span(d time.Duration) drover.Duration {
 type Parent struct {
 	Name string
 	Task drover.TaskID // of a node of one task
-	// Total counts its tasks, Ended those that have ended; the others stand in these.
-	Total, Ended, Running, Waiting int
-	Progress                       *drover.Progress // of a single running one
-	Unexpanded                     bool             // how many tasks it has is not known yet
+	// Total counts its tasks, Ended those that have ended; the others wait.
+	Total, Ended, Running int
+	Progress              *drover.Progress // of a single running one
+	Unexpanded            bool             // how many tasks it has is not known yet
 }
 
 func (p Parent) text() string {

@@ -55,13 +55,21 @@ func (w Wait) Confidence() string {
 
 // Plus adds something that follows it, independent of it.
 func (w Wait) Plus(o Wait) Wait {
-	p50 := w.P50 + o.P50
+	p50 := min(w.P50+o.P50, Farthest)
 	a, b := float64(w.P90-w.P50), float64(o.P90-o.P50)
 	from := min(w.From, o.From)
 	if w == (Wait{}) || o == (Wait{}) {
 		from = max(w.From, o.From)
 	}
 	return Wait{P50: p50, P90: p50 + time.Duration(math.Hypot(a, b)), From: from}
+}
+
+// Farthest is as far as anything is forecast.
+const Farthest = 100 * 365 * 24 * time.Hour
+
+// Times is n runs of d one after the other, no longer than Farthest.
+func Times(n int, d time.Duration) time.Duration {
+	return time.Duration(min(float64(n)*float64(d), float64(Farthest)))
 }
 
 // Of is the forecast of a run, of which elapsed has passed.

@@ -8,10 +8,12 @@ import (
 	"github.com/drover-dev/drover/internal/store/driver"
 )
 
-// MaxPlace is up to where a place in a line is counted.
-const MaxPlace = 1000
-
-var beyond = fmt.Sprintf(" LIMIT %d", MaxPlace+1)
+const (
+	// MaxPlace is up to where a place in a line is told.
+	MaxPlace = 1000
+	// MaxAhead is up to where those ahead are counted for a forecast.
+	MaxAhead = 10_000
+)
 
 // LinePlace is a row's place in task_queued or task_ready.
 type LinePlace struct {
@@ -27,13 +29,13 @@ type lineTexts struct{ above, lanes, before, behind *driver.Text }
 func textsOf(table string) lineTexts {
 	return lineTexts{
 		above: driver.New("count of classes above in "+table, "",
-			"SELECT coalesce(min(q.class), 0), count(*) FROM (SELECT x.class FROM "+table+" x WHERE x.queue = $1 AND x.class < $2 AND x.lane <> 0 ORDER BY x.queue, x.class"+beyond+") q"),
+			"SELECT coalesce(min(q.class), 0), count(*) FROM (SELECT x.class FROM "+table+" x WHERE x.queue = $1 AND x.class < $2 AND x.lane <> 0 ORDER BY x.queue, x.class LIMIT $3) q"),
 		lanes: driver.New("lanes of a class in "+table, "",
 			"WITH RECURSIVE c(lane, k) AS (SELECT (SELECT q.lane FROM "+table+" q WHERE q.queue = $1 AND q.class = $2 AND q.lane > 0 ORDER BY q.queue, q.class, q.lane LIMIT 1), 1 "+
 				"UNION ALL SELECT (SELECT q.lane FROM "+table+" q WHERE q.queue = $1 AND q.class = $2 AND q.lane > c.lane ORDER BY q.queue, q.class, q.lane LIMIT 1), c.k + 1 FROM c WHERE c.lane IS NOT NULL AND c.k < $3) "+
 				"SELECT lane FROM c WHERE lane IS NOT NULL"),
 		before: driver.New("count before a place in "+table, "",
-			"SELECT count(*) FROM (SELECT 1 FROM "+table+" x WHERE x.queue = $1 AND x.class = $2 AND x.lane = $3 AND (x.due_at, x.task_id) < ($4, $5) ORDER BY x.due_at, x.task_id"+beyond+") q"),
+			"SELECT count(*) FROM (SELECT 1 FROM "+table+" x WHERE x.queue = $1 AND x.class = $2 AND x.lane = $3 AND (x.due_at, x.task_id) < ($4, $5) ORDER BY x.due_at, x.task_id LIMIT $6) q"),
 		behind: driver.New("count of lanes in "+table, "lane int, n int",
 			"SELECT {lane}, count(*) FROM {rows} JOIN {pg:LATERAL} (SELECT 1 FROM "+table+" x WHERE x.queue = $1 AND x.class = $2 AND x.lane = {lane} LIMIT {n}) q ON 1 = 1 GROUP BY 1"),
 	}
@@ -62,12 +64,12 @@ type Beside struct {
 	Lanes []int32
 }
 
-// ReadLine reads what goes before a READY or QUEUED task. Counts end at MaxPlace+1.
-func ReadLine(status drover.Status, p LinePlace, line *Beside) []Stmt {
+// ReadLine reads what goes before a READY or QUEUED task. Counts end at n.
+func ReadLine(status drover.Status, p LinePlace, n int, line *Beside) []Stmt {
 	t := lineOf(status)
 	return []Stmt{
-		{Text: t.above, Args: []any{p.Queue, int16(p.Class)}, Scan: func(r driver.Row) error { return r.Scan((*int16)(&line.First), &line.Above) }},
-		{Text: t.before, Args: []any{p.Queue, int16(p.Class), p.Lane, int64(p.Due), [16]byte(p.Task)}, Scan: func(r driver.Row) error { return r.Scan(&line.Before) }},
+		{Text: t.above, Args: []any{p.Queue, int16(p.Class), int64(n)}, Scan: func(r driver.Row) error { return r.Scan((*int16)(&line.First), &line.Above) }},
+		{Text: t.before, Args: []any{p.Queue, int16(p.Class), p.Lane, int64(p.Due), [16]byte(p.Task), int64(n)}, Scan: func(r driver.Row) error { return r.Scan(&line.Before) }},
 		{Text: t.lanes, Args: []any{p.Queue, int16(p.Class), int32(MaxLanes)}, Scan: into(&line.Lanes, scanInt32)},
 	}
 }
@@ -83,6 +85,21 @@ func CountLanes(status drover.Status, queue int32, class drover.Class, lanes []i
 		var k int64
 		err := r.Scan(&lane, &k)
 		counts[lane] = k
+		return err
+	}}
+}
+
+var countReady = driver.New("count of ready lines", "queue int, class smallint, lane int, n int",
+	"SELECT {queue}, {class}, {lane}, count(*) FROM {rows} JOIN {pg:LATERAL} (SELECT 1 FROM task_ready x WHERE x.lane <> 0 AND x.queue = {queue} AND x.class = {class} AND x.lane = {lane} LIMIT {n}) q ON 1 = 1 GROUP BY 1, 2, 3")
+
+// CountReady counts the rows of lines of task_ready, each up to n.
+func CountReady(lines []Line, n int32, counts map[LineKey]int64) Stmt {
+	return Stmt{Text: countReady, Cols: []any{
+		col(lines, func(l *Line) int32 { return l.Queue }), col(lines, func(l *Line) int16 { return int16(l.Class) }), col(lines, func(l *Line) int32 { return l.Lane }), col(lines, func(*Line) int32 { return n }),
+	}, Scan: func(r driver.Row) error {
+		var l Line
+		err := r.Scan(&l.Queue, (*int16)(&l.Class), &l.Lane, &l.Count)
+		counts[LineKey{Lane: l.Lane, Class: l.Class}] = l.Count
 		return err
 	}}
 }

@@ -49,6 +49,7 @@ var (
 		"INSERT INTO permits (task_id, limit_id, key, weight, at) SELECT {task_id}, {limit_id}, {key}, {weight}, {at} {from} {lite:WHERE true }ON CONFLICT DO NOTHING")
 	deletePermits = driver.New("delete permits", "task_id uuid", "DELETE FROM permits {using} WHERE permits.task_id = {task_id}")
 	holders       = driver.New("holders of a limit", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $2")
+	holdersOf     = driver.New("holders of a limit's key", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 AND p.key = $2 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $3")
 	lostPermits   = driver.New("delete permits that nobody holds", "",
 		"DELETE FROM permits WHERE NOT EXISTS (SELECT 1 FROM task_queued q JOIN lanes l ON l.id = q.lane AND l.stage = 1 JOIN tasks t ON t.id = q.task_id WHERE t.id = permits.task_id AND q.job_id = t.job_id AND q.node = t.node AND q.idx = t.idx) "+
 			"AND NOT EXISTS (SELECT 1 FROM task_running r JOIN lanes l ON l.id = r.lane AND l.stage = 1 WHERE r.task_id = permits.task_id)")
@@ -170,10 +171,18 @@ type PermitHolder struct {
 
 // Holders reads who holds permits of a limit, by key and the longest first.
 func Holders(limit int32, n int, rows *[]PermitHolder) Stmt {
-	return Stmt{Text: holders, Args: []any{limit, int64(n)}, Scan: into(rows, func(r driver.Row) (h PermitHolder, err error) {
-		err = r.Scan((*[16]byte)(&h.Task), (*[16]byte)(&h.Job), &h.Tenant, &h.Key, &h.Weight, (*int64)(&h.At))
-		return h, err
-	})}
+	return Stmt{Text: holders, Args: []any{limit, int64(n)}, Scan: into(rows, scanHolder)}
+}
+
+// HoldersOf reads who holds permits of a limit that are counted by a key, which is
+// empty where there is none; the longest first.
+func HoldersOf(limit int32, key string, n int, rows *[]PermitHolder) Stmt {
+	return Stmt{Text: holdersOf, Args: []any{limit, key, int64(n)}, Scan: into(rows, scanHolder)}
+}
+
+func scanHolder(r driver.Row) (h PermitHolder, err error) {
+	err = r.Scan((*[16]byte)(&h.Task), (*[16]byte)(&h.Job), &h.Tenant, &h.Key, &h.Weight, (*int64)(&h.At))
+	return h, err
 }
 
 // LimitChange is a row of limit_changes.

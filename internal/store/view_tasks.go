@@ -27,6 +27,7 @@ var (
 	taskInput  = driver.New("read a task's input", "", "SELECT "+newestItem+" FROM tasks t WHERE t.id = $1")
 	taskInputs = driver.New("read tasks' inputs", "id uuid", "SELECT t.id, "+newestItem+" FROM {rows} JOIN tasks t ON t.id = {id}")
 	jobTasks   = driver.New("tasks of a job", "", "SELECT "+taskCols+" FROM tasks t WHERE "+inReach("t")+" ORDER BY t.node, t.idx LIMIT $6")
+	tasksAt    = driver.New("tasks at places of a job", "job_id uuid, node int, idx int", "SELECT "+taskCols+" FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx = {idx}")
 	finalTasks = driver.New("finished tasks of a job", "",
 		"SELECT t.id, t.node, t.idx FROM tasks t JOIN task_final f ON f.task_id = t.id WHERE "+inReach("t")+" AND ((CAST($7 AS INT) >> f.status) & 1) = 1 AND "+notLast+" ORDER BY t.node, t.idx LIMIT $6")
 	placedTasks = func() map[drover.Status]*driver.Text {
@@ -138,6 +139,11 @@ func (r *Reach) args(more ...any) []any {
 // JobTaskRows reads tasks of a job in order, maps that have expanded too.
 func JobTaskRows(r Reach, rows *[]TaskRow) Stmt {
 	return Stmt{Text: jobTasks, Args: r.args(), Scan: into(rows, scanTask)}
+}
+
+// TasksAt reads the tasks at places of a job, those that are there.
+func TasksAt(job drover.JobID, places []Place, rows *[]TaskRow) Stmt {
+	return Stmt{Text: tasksAt, Cols: []any{col(places, func(*Place) [16]byte { return job }), col(places, func(p *Place) int32 { return p.Node }), col(places, func(p *Place) int32 { return p.Index })}, Scan: into(rows, scanTask)}
 }
 
 func scanPlace(r driver.Row) (p Place, err error) {
