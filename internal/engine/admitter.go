@@ -275,7 +275,7 @@ func (e *Engine) upkeep(ctx context.Context, g *gate, now lifecycle.Instant) (in
 	if err != nil {
 		return 0, err
 	}
-	if a.term != 0 && lost {
+	if a.term != 0 && lost && n < takeAtOnce { // else there is more of it
 		a.lost = now
 	}
 	if gone > 0 {
@@ -289,10 +289,14 @@ func (e *Engine) upkeep(ctx context.Context, g *gate, now lifecycle.Instant) (in
 func (e *Engine) mendStrays(ctx context.Context, tx store.Tx, x *changes, s *standing, all bool) (int, error) {
 	g, n := s.gate, 0
 	var memo lane1
-	// Who is QUEUED and must not be.
+	served, err := e.served(ctx, tx, x.now, all)
+	if err != nil {
+		return 0, err
+	}
+	// Who is QUEUED and must not be, or holds permits and nobody can run him.
 	for _, l := range s.queued {
 		k, ok := e.keyOfLane(&memo, l.Lane)
-		if !ok || !(k.Stage == stageOpen && g.shuts(k) || k.Stage == stageAdmitted && g.queues[k.Queue].Paused) {
+		if !ok || !(k.Stage == stageOpen && g.shuts(k) || k.Stage == stageAdmitted && (g.queues[k.Queue].Paused || !served(k))) {
 			continue
 		}
 		var rows []lifecycle.Task
@@ -386,6 +390,45 @@ func (e *Engine) mendStrays(ctx context.Context, tx store.Tx, x *changes, s *sta
 		x.gate = fresh
 	}
 	return n + len(adopted), nil
+}
+
+// served tells if a worker is there that may run tasks of a lane; not looking, that one is.
+func (e *Engine) served(ctx context.Context, tx store.Tx, now lifecycle.Instant, look bool) (func(*store.LaneKey) bool, error) {
+	if !look {
+		return func(*store.LaneKey) bool { return true }, nil
+	}
+	var sessions []store.SessionRow
+	if err := tx.Pipe(ctx, store.LiveSessions(&sessions)); err != nil {
+		return nil, err
+	}
+	var workers []admit.Worker
+	for _, s := range sessions {
+		if s.ExpiresAt <= now || s.Draining {
+			continue
+		}
+		w, err := e.workerOf(ctx, tx, s)
+		if err != nil {
+			return nil, err
+		}
+		workers = append(workers, w)
+	}
+	return func(k *store.LaneKey) bool {
+		ask := askOf(k)
+		return slices.ContainsFunc(workers, func(w admit.Worker) bool { return ask.Serves(&w) })
+	}, nil
+}
+
+// workerOf is a session as a worker that runs nothing.
+func (e *Engine) workerOf(ctx context.Context, tx store.Tx, s store.SessionRow) (admit.Worker, error) {
+	w := admit.Worker{Name: s.Worker, Tenant: s.Tenant, Kinds: s.Kinds, Labels: s.Labels, Resources: s.Resources, Slots: int(s.Slots), Draining: s.Draining}
+	for _, name := range s.Queues {
+		id, err := e.knownQueue(ctx, tx, name)
+		if err != nil {
+			return w, err
+		}
+		w.Queues = append(w.Queues, id)
+	}
+	return w, nil
 }
 
 // waiting is what the store knows of a moment, as a view, with what carries out a
@@ -546,14 +589,11 @@ func (e *Engine) readWorkers(ctx context.Context, tx store.Tx, w *waiting, s *st
 		if x.ExpiresAt <= w.Now {
 			continue
 		}
-		worker := admit.Worker{Name: x.Worker, Tenant: x.Tenant, Kinds: x.Kinds, Labels: x.Labels, Resources: x.Resources, Slots: int(x.Slots), Busy: busy[x.ID], Taken: taken[x.ID], Draining: x.Draining}
-		for _, name := range x.Queues {
-			id, err := e.knownQueue(ctx, tx, name)
-			if err != nil {
-				return err
-			}
-			worker.Queues = append(worker.Queues, id)
+		worker, err := e.workerOf(ctx, tx, x)
+		if err != nil {
+			return err
 		}
+		worker.Busy, worker.Taken = busy[x.ID], taken[x.ID]
 		w.Workers = append(w.Workers, worker)
 	}
 	for _, l := range s.queued {

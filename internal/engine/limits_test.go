@@ -705,3 +705,46 @@ func TestALineThatCannotStartBlocksNobodyElse(t *testing.T) {
 		w.audit()
 	})
 }
+
+// What was admitted for workers that are gone gives its permits back and waits again,
+// and those that somebody can run get them.
+func TestWhatNobodyIsLeftToRunIsTakenBack(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		x := w.opened(w.c, drover.NewSession{Worker: "x", Slots: 10, Kinds: []string{"x"}})
+		if err := w.CloseSession(t.Context(), w.c, w.session); err != nil {
+			t.Fatal(err)
+		}
+		w.limit("all", drover.NewLimit{Scope: drover.ScopeQueue, Queue: "default", Max: 5})
+		w.submitMany(8, drover.NewJob{Kind: "x"})
+		w.admit()
+		if n := w.used("all"); n != 5 {
+			t.Fatalf("%d are admitted", n)
+		}
+		if err := w.CloseSession(t.Context(), w.c, x.session); err != nil {
+			t.Fatal(err)
+		}
+		y := w.opened(w.c, drover.NewSession{Worker: "y", Slots: 10, Kinds: []string{"y"}})
+		w.submitMany(5, drover.NewJob{Kind: "y"})
+		w.admit()
+		if l, err := y.acquire(10); err != nil || len(l) != 0 {
+			t.Fatalf("%d run beside those that hold all permits, %v", len(l), err)
+		}
+		w.clock.add += 20 * time.Second // y renews meanwhile
+		if _, err := w.Renew(t.Context(), w.c, y.session, drover.Renewal{}); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.add += 15 * time.Second
+		w.admit()
+		if l, err := y.acquire(10); err != nil || len(l) != 5 {
+			t.Fatalf("half a minute later %d run, %v", len(l), err)
+		}
+		w.audit()
+		x = w.opened(w.c, drover.NewSession{Worker: "x", Slots: 10, Kinds: []string{"x"}})
+		w.limit("all", drover.NewLimit{Max: 13, Scope: drover.ScopeQueue, Queue: "default"})
+		w.admit()
+		if l, err := x.acquire(10); err != nil || len(l) != 8 {
+			t.Fatalf("when somebody is there for them %d run, %v", len(l), err)
+		}
+		w.audit()
+	})
+}
