@@ -107,7 +107,7 @@ func (a *app) dev(ctx context.Context, o devFlags) (err error) {
 	if _, err := db.Migrate(ctx, store.MigrateOptions{}); err != nil {
 		return err
 	}
-	s, err := newService(ctx, serviceConfig{log: log, db: db, artifacts: artifacts, addr: o.addr, addrFlag: "addr", drain: o.drain})
+	s, err := newService(ctx, serviceConfig{log: log, db: db, artifacts: artifacts, addr: o.addr, addrFlag: "addr", drain: o.drain, operator: devTenant})
 	if err != nil {
 		return err
 	}

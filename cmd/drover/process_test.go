@@ -526,6 +526,20 @@ func (f *folder) token() string {
 	return d.Token
 }
 
+// The token of dev sets what holds for the whole installation: it is one person's.
+func TestDevAdministersItsInstallation(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.dev("--no-exec", "--no-http")
+	f.must(0, "limit", "set", "everything", "--scope", "global", "--max", "3")
+	f.must(0, "limit", "set", "one-queue", "--scope", "queue", "--queue", "default", "--max", "2")
+	f.must(0, "limit", "set", "vendor", "--shared", "--max", "1")
+	for _, verb := range []string{"pause", "resume", "drain", "resume"} {
+		f.must(0, "queue", verb, "default")
+	}
+	f.must(0, "limit", "delete", "everything")
+}
+
 func TestDevDrains(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)

@@ -106,6 +106,7 @@ type serviceConfig struct {
 	drain     time.Duration
 	lease     time.Duration // how long a worker may be silent; zero is the engine's default
 	front     *front        // where it listens already; nil listens at addr
+	operator  string        // tenant whose administrators are the installation's; empty is none
 	// wrap, when set, goes around the API.
 	wrap func(http.Handler) http.Handler
 }
@@ -119,7 +120,7 @@ func newService(ctx context.Context, cfg serviceConfig) (*service, error) {
 			return nil, err
 		}
 	}
-	e := engine.New(cfg.db, engine.Options{Logger: cfg.log, Artifacts: cfg.artifacts, LeaseFor: cfg.lease})
+	e := engine.New(cfg.db, engine.Options{Logger: cfg.log, Artifacts: cfg.artifacts, LeaseFor: cfg.lease, Operator: cfg.operator})
 	s := &service{log: cfg.log, db: cfg.db, engine: e, gateway: gateway.New(e), front: f, drain: cfg.drain}
 	s.loops = scheduler.New(cfg.log, scheduler.Loops(e)...)
 	b := build()

@@ -321,11 +321,14 @@ type policy struct {
 	public bool
 	token  bool     // any valid token
 	scopes []string // any one of these
+	// operator says that the engine refuses who is no administrator of the installation.
+	operator bool
 }
 
 func public() policy               { return policy{public: true} }
 func anyToken() policy             { return policy{token: true} }
 func scope(anyOf ...string) policy { return policy{scopes: anyOf} }
+func operator() policy             { return policy{scopes: []string{"admin"}, operator: true} }
 func (p policy) declared() bool    { return p.public || p.token || len(p.scopes) > 0 }
 func (p policy) String() string    { return strings.Join(p.scopes, " or ") }
 func (p policy) permit(c engine.Caller) error {

@@ -197,7 +197,11 @@ func (t route) note() string {
 	case t.policy.token:
 		about += "\n\nNeeds any token."
 	default:
-		about += "\n\nNeeds the scope `" + strings.Join(t.policy.scopes, "` or `") + "`."
+		about += "\n\nNeeds the scope `" + strings.Join(t.policy.scopes, "` or `") + "`"
+		if t.policy.operator {
+			about += " and a token of the tenant `system`"
+		}
+		about += "."
 	}
 	return strings.TrimSpace(about)
 }

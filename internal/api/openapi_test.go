@@ -353,6 +353,8 @@ func TestDocsListEveryRoute(t *testing.T) {
 			scope = "public"
 		case r.policy.token:
 			scope = "any token"
+		case r.policy.operator:
+			scope += " of the tenant `system`"
 		}
 		fmt.Fprintf(&b, "| `%s %s` | %s | %s |\n", r.method, r.path, r.summary, scope)
 	}

@@ -167,7 +167,7 @@ func table() []route {
 		}
 	}
 	state := func(verb, summary, about string, of func(*engine.Engine) queueAction) route {
-		return route{method: "POST", path: "/v1/queues/{queue}/" + verb, id: verb + "Queue", tag: "queues", policy: scope("admin"), handle: onQueue(of), summary: summary, about: about,
+		return route{method: "POST", path: "/v1/queues/{queue}/" + verb, id: verb + "Queue", tag: "queues", policy: operator(), handle: onQueue(of), summary: summary, about: about,
 			body: body{of: protocol.QueueRequest{}, optional: true, example: protocol.QueueRequest{Reason: "repairs"}}, answers: ok(drover.Queue{}, exampleQueue), codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge}}
 	}
 	limitParams := []param{
@@ -332,7 +332,7 @@ func table() []route {
 			summary: "Get a limit", about: "With who holds it and who changed it.", answers: ok(drover.Limit{}, exampleLimit, "ETag"), codes: notFound},
 		{method: "PUT", path: "/v1/limits/{limit}", id: "setLimit", tag: "limits", policy: scope("limits:admin"), handle: (*API).setLimit,
 			summary: "Make a limit, or change how much it has",
-			about:   "It holds from the commit on: a lowered limit lets nothing start until what is held is below it, and what runs goes on. Limits of the scopes global and queue, and shared ones, need the scope admin.",
+			about:   "It holds from the commit on: a lowered limit lets nothing start until what is held is below it, and what runs goes on. Limits of the scopes global and queue, and shared ones, need the scope admin and a token of the tenant `system`, which makes no others.",
 			params:  limitParams, body: body{of: drover.NewLimit{}, example: exampleNewLimit}, answers: ok(drover.Limit{}, exampleLimit, "ETag"), codes: limitCodes},
 		{method: "DELETE", path: "/v1/limits/{limit}", id: "deleteLimit", tag: "limits", policy: scope("limits:admin"), handle: (*API).deleteLimit,
 			summary: "Remove a limit", about: "Nothing is bounded by it any more.",

@@ -32,6 +32,9 @@ type Options struct {
 	CancelGrace time.Duration
 	// Jitter draws from [0, 1); default math/rand/v2. Simulation seeds it.
 	Jitter func() float64
+	// Operator is a tenant whose administrators are the installation's, as those of the
+	// tenant system are: of a server that is one person's. Empty is none.
+	Operator string
 }
 
 // Engine is the one way to change state.
@@ -102,6 +105,8 @@ type Caller struct {
 	Scopes []string
 	// System marks a worker token that serves every tenant.
 	System bool
+	// Operator marks one of the tenant of Options.Operator.
+	Operator bool
 }
 
 // Has reports whether the caller holds scope; "admin" holds all.
@@ -112,6 +117,18 @@ func (c Caller) Has(scope string) bool {
 		}
 	}
 	return false
+}
+
+// Operates reports whether the caller may set what holds for every tenant. The admin of
+// a tenant may not.
+func (c Caller) Operates() bool { return (c.System || c.Operator) && c.Has("admin") }
+
+// operates is the refusal of a caller who may not set what holds for every tenant.
+func (c Caller) operates(what string) error {
+	if c.Operates() {
+		return nil
+	}
+	return drover.Errorf(drover.CodeForbidden, "%s: needs a token of the tenant %s with the scope admin; make one with `drover token create --tenant %s --name NAME --scope admin`", what, store.SystemTenant, store.SystemTenant)
 }
 
 // JobQuery selects jobs, newest first.

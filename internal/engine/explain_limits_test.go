@@ -53,14 +53,14 @@ func TestAWaitForALimitIsExplained(t *testing.T) {
 			t.Errorf("it has waited %v", x.TotalsByReason)
 		}
 		// A queue that is paused, too: both are told, and the pause first.
-		must(w.PauseQueue(ctx, w.c, "default", engine.Request{Reason: "deploy"}))
+		must(w.PauseQueue(ctx, w.system(), "default", engine.Request{Reason: "deploy"}))
 		w.admit()
 		w.passing(5*time.Second, held...)
 		w.admit()
 		if x := w.why(last, "k"); blockerCodes(x) != "queue_paused semaphore_full" || !strings.Contains(x.Message, "Queue default is paused (deploy)") {
 			t.Errorf("%s: %s", blockerCodes(x), x.Message)
 		}
-		must(w.ResumeQueue(ctx, w.c, "default", engine.Request{}))
+		must(w.ResumeQueue(ctx, w.system(), "default", engine.Request{}))
 		w.settle(ok(held[0], "1"), ok(held[1], "1"))
 		for _, l := range w.get(2) {
 			w.settle(ok(l, "1"))

@@ -116,6 +116,9 @@ func (e *Engine) limitOf(ctx context.Context, c Caller, name string, n drover.Ne
 	if n.Shared && scope != admit.Named && scope != admit.Global && scope != admit.InLine {
 		say("shared", "only a named limit is shared by tenants")
 	}
+	if c.Tenant == 0 && (scope == admit.Tenant || scope == admit.OfKind || scope == admit.PerKey) {
+		say("scope", "the tenant %s has no tasks to limit by %s; use scope global, queue or named, or a token of the tenant whose tasks they are", c.TenantName, n.Scope)
+	}
 	if len(n.Reason) > 1000 || !clean(n.Reason) {
 		say("reason", "must have at most 1000 bytes of valid UTF-8 without control characters")
 	}
@@ -123,10 +126,12 @@ func (e *Engine) limitOf(ctx context.Context, c Caller, name string, n drover.Ne
 		return row, &drover.Error{Code: drover.CodeValidation, Detail: "the limit is not valid", Fields: bad}
 	}
 	if scope == admit.Global || scope == admit.InLine || n.Shared {
-		if !c.Has("admin") {
-			return row, drover.Errorf(drover.CodeForbidden, "scope admin: a limit for all tenants needs it")
-		}
 		row.Tenant = 0
+	}
+	if row.Tenant == 0 {
+		if err := c.operates("a limit for all tenants"); err != nil {
+			return row, err
+		}
 	}
 	var err error
 	if n.Queue != "" {
@@ -185,8 +190,10 @@ func (e *Engine) changeLimit(ctx context.Context, c Caller, to store.LimitRow, p
 		if was.ID == 0 && remove {
 			return notFound("limit", to.Name)
 		}
-		if was.ID != 0 && was.Tenant == 0 && !c.Has("admin") {
-			return drover.Errorf(drover.CodeForbidden, "scope admin: limit %s is for all tenants", to.Name)
+		if was.ID != 0 && was.Tenant == 0 {
+			if err := c.operates("limit " + to.Name + " is for all tenants"); err != nil {
+				return err
+			}
 		}
 		if was.ID != 0 && !remove && (was.Scope != to.Scope || was.Tenant != to.Tenant || was.Queue != to.Queue || was.Kind != to.Kind || (was.Period == 0) != (to.Period == 0)) {
 			return drover.Errorf(drover.CodeConflict, "limit %s is another one: its scope, queue and kind stay, and if it is a rate; delete it first, or take another name", to.Name)

@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
@@ -17,11 +19,30 @@ import (
 
 func (w *world) limit(name string, n drover.NewLimit) drover.Limit {
 	w.t.Helper()
-	l, err := w.SetLimit(w.t.Context(), w.c, name, n, engine.Precondition{}, false)
+	l, err := w.SetLimit(w.t.Context(), w.who(n), name, n, engine.Precondition{}, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return l
+}
+
+// system administers the installation.
+func (w *world) system() engine.Caller {
+	w.t.Helper()
+	c, err := w.EnsureTenant(w.t.Context(), "system")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// who may make a limit.
+func (w *world) who(n drover.NewLimit) engine.Caller {
+	w.t.Helper()
+	if n.Shared || n.Scope == drover.ScopeGlobal || n.Scope == drover.ScopeQueue {
+		return w.system()
+	}
+	return w.c
 }
 
 // used is what is held of a limit.
@@ -260,7 +281,7 @@ func TestALimitAppliesToWhatItNamesFromItsCommitOn(t *testing.T) {
 			ran := w.claimableOf(w.submitMany(2, c.job)) // they run before there is a limit
 			w.submitMany(6, c.job)                       // and these are QUEUED
 			c.n.Max = 4
-			if p, err := w.SetLimit(t.Context(), w.c, name, c.n, engine.Precondition{}, true); err != nil || p.Preview == nil || p.Preview.Applies != 2 || p.Preview.Over != 0 {
+			if p, err := w.SetLimit(t.Context(), w.who(c.n), name, c.n, engine.Precondition{}, true); err != nil || p.Preview == nil || p.Preview.Applies != 2 || p.Preview.Over != 0 {
 				t.Fatalf("%s: a preview says %+v, %v", name, p.Preview, err)
 			}
 			w.limit(name, c.n)
@@ -297,7 +318,7 @@ func TestALimitAppliesToWhatItNamesFromItsCommitOn(t *testing.T) {
 			if len(l) != 0 {
 				t.Fatalf("%s: %d are left", name, len(l))
 			}
-			if _, err := w.DeleteLimit(t.Context(), w.c, name, "done", engine.Precondition{}, false); err != nil {
+			if _, err := w.DeleteLimit(t.Context(), w.who(c.n), name, "done", engine.Precondition{}, false); err != nil {
 				t.Fatal(err)
 			}
 			w.nothingHeld()
@@ -450,7 +471,7 @@ func TestAPausedQueueStartsNothing(t *testing.T) {
 		ctx, other := t.Context(), w.server()
 		w.submitMany(5, drover.NewJob{Kind: "k"})
 		run := w.acquire(1)
-		if q, err := w.PauseQueue(ctx, w.c, "default", engine.Request{Reason: "repairs"}); err != nil || !q.Paused {
+		if q, err := w.PauseQueue(ctx, w.system(), "default", engine.Request{Reason: "repairs"}); err != nil || !q.Paused {
 			t.Fatalf("%+v, %v", q, err)
 		}
 		h := w.hand(other)
@@ -464,13 +485,13 @@ func TestAPausedQueueStartsNothing(t *testing.T) {
 			t.Fatalf("%d run", len(l))
 		}
 		w.settle(ok(run[0], "1"))
-		if _, err := w.ResumeQueue(ctx, w.c, "default", engine.Request{}); err != nil {
+		if _, err := w.ResumeQueue(ctx, w.system(), "default", engine.Request{}); err != nil {
 			t.Fatal(err)
 		}
 		if l := w.get(10); len(l) != 5 {
 			t.Fatalf("after it was resumed %d run", len(l))
 		}
-		if _, err := w.DrainQueue(ctx, w.c, "default", engine.Request{}); err != nil {
+		if _, err := w.DrainQueue(ctx, w.system(), "default", engine.Request{}); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := w.Submit(ctx, w.c, []drover.NewJob{{Kind: "k"}}); err != nil || drover.CodeOf(out[0].Err) != drover.CodeOverloaded {
@@ -606,7 +627,7 @@ func TestLimitsThatAreNone(t *testing.T) {
 			{"a", drover.NewLimit{Scope: "planet", Max: 1}, "scope"}, {"a", drover.NewLimit{Scope: drover.ScopeQueue, Max: 1}, "queue"}, {"a", drover.NewLimit{Scope: drover.ScopeKind, Max: 1}, "kind"},
 			{"a", drover.NewLimit{Scope: drover.ScopeTenant, Kind: "k", Max: 1}, "scope"}, {"a", drover.NewLimit{Scope: drover.ScopeKey, Rate: 1}, "rate"},
 		} {
-			_, err := w.SetLimit(ctx, w.c, c.name, c.n, engine.Precondition{}, false)
+			_, err := w.SetLimit(ctx, w.who(c.n), c.name, c.n, engine.Precondition{}, false)
 			var bad *drover.Error
 			if !errors.As(err, &bad) || bad.Code != drover.CodeValidation || len(bad.Fields) == 0 || bad.Fields[0].Field != c.want {
 				t.Errorf("%s %+v: %v, want a complaint about %s", c.name, c.n, err, c.want)
@@ -746,5 +767,97 @@ func TestWhatNobodyIsLeftToRunIsTakenBack(t *testing.T) {
 			t.Fatalf("when somebody is there for them %d run, %v", len(l), err)
 		}
 		w.audit()
+	})
+}
+
+// What holds for every tenant is set by administrators of the installation: those of
+// the tenant system, and of the tenant that a server of one person is for.
+func TestTheAdminOfATenantSetsNothingForAll(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		set := func(e *engine.Engine, c engine.Caller, n drover.NewLimit) drover.Code {
+			n.Max = 1
+			_, err := e.SetLimit(ctx, c, "l-"+cmp.Or(n.Scope, "named"), n, engine.Precondition{}, false)
+			return drover.CodeOf(err)
+		}
+		w.submit(drover.NewJob{Kind: "k"})
+		all := []drover.NewLimit{{Scope: drover.ScopeGlobal}, {Scope: drover.ScopeQueue, Queue: "default"}, {Shared: true}}
+		verbs := []func(*engine.Engine) func(context.Context, engine.Caller, string, engine.Request) (drover.Queue, error){
+			func(e *engine.Engine) func(context.Context, engine.Caller, string, engine.Request) (drover.Queue, error) {
+				return e.PauseQueue
+			},
+			func(e *engine.Engine) func(context.Context, engine.Caller, string, engine.Request) (drover.Queue, error) {
+				return e.DrainQueue
+			},
+			func(e *engine.Engine) func(context.Context, engine.Caller, string, engine.Request) (drover.Queue, error) {
+				return e.ResumeQueue
+			},
+		}
+		tenants, system := w.c, w.system()
+		weak := system
+		weak.Scopes = []string{"limits:admin"}
+		for _, c := range []engine.Caller{tenants, weak} {
+			for _, n := range all {
+				if code := set(w.Engine, c, n); code != drover.CodeForbidden {
+					t.Errorf("%s with %v sets %+v: %q, want forbidden", c.TenantName, c.Scopes, n, code)
+				}
+			}
+			for i, verb := range verbs {
+				if _, err := verb(w.Engine)(ctx, c, "default", engine.Request{}); drover.CodeOf(err) != drover.CodeForbidden || !strings.Contains(err.Error(), "--tenant system") {
+					t.Errorf("%s with %v does %d with a queue: %v, want forbidden and what would do", c.TenantName, c.Scopes, i, err)
+				}
+			}
+		}
+		// 0, the number of the tenant system, is every tenant in a limit.
+		if code := set(w.Engine, weak, drover.NewLimit{}); code != drover.CodeForbidden {
+			t.Errorf("a named limit of the tenant system without admin: %q", code)
+		}
+		for _, n := range []drover.NewLimit{{Scope: drover.ScopeTenant}, {Scope: drover.ScopeKind, Kind: "k"}, {Scope: drover.ScopeKey}} {
+			for _, c := range []engine.Caller{weak, system} {
+				if code := set(w.Engine, c, n); code != drover.CodeValidation {
+					t.Errorf("the tenant system sets %+v: %q, want it refused", n, code)
+				}
+			}
+		}
+		if n := w.count("SELECT count(*) FROM limits"); n != 0 {
+			t.Fatalf("%d limits were made", n)
+		}
+		// A server that is one person's.
+		mine := engine.New(w.db, engine.Options{Operator: "acme"})
+		other := engine.New(w.db, engine.Options{Operator: "somebody"})
+		token, err := mine.CreateToken(ctx, w.c, drover.Token{Name: "t", Scopes: []string{"admin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range all {
+			c, err := other.Authenticate(ctx, token.Secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code := set(other, c, n); code != drover.CodeForbidden {
+				t.Errorf("%+v on a server of somebody else's: %q", n, code)
+			}
+			if c, err = mine.Authenticate(ctx, token.Secret); err != nil {
+				t.Fatal(err)
+			}
+			if code := set(mine, c, n); code != "" {
+				t.Errorf("%+v on a server of one's own: %q", n, code)
+			}
+			if _, err := w.DeleteLimit(ctx, w.c, "l-"+cmp.Or(n.Scope, "named"), "", engine.Precondition{}, false); drover.CodeOf(err) != drover.CodeForbidden {
+				t.Errorf("a tenant's admin deletes %+v: %v", n, err)
+			}
+			if _, err := w.DeleteLimit(ctx, system, "l-"+cmp.Or(n.Scope, "named"), "", engine.Precondition{}, false); err != nil {
+				t.Error(err)
+			}
+		}
+		for i, verb := range verbs {
+			c, err := mine.Authenticate(ctx, token.Secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := verb(mine)(ctx, c, "default", engine.Request{}); err != nil {
+				t.Errorf("%d on a server of one's own: %v", i, err)
+			}
+		}
 	})
 }

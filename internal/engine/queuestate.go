@@ -29,8 +29,8 @@ func (e *Engine) setQueue(ctx context.Context, c Caller, name, action string, r 
 	if err := checkRequest(&r); err != nil {
 		return drover.Queue{}, err
 	}
-	if !c.Has("admin") {
-		return drover.Queue{}, drover.Errorf(drover.CodeForbidden, "scope admin: a queue is that of all tenants")
+	if err := c.operates("a queue is that of all tenants"); err != nil {
+		return drover.Queue{}, err
 	}
 	err := e.db.Write(ctx, func(tx store.Tx) error {
 		now := e.now()

@@ -40,7 +40,11 @@ func (e *Engine) EnsureTenant(ctx context.Context, name string) (Caller, error) 
 		return Caller{}, fmt.Errorf("find tenant %q: %w", name, err)
 	}
 	e.names.tenantName.Store(id, name)
-	return Caller{Tenant: id, TenantName: name, Actor: "local", Scopes: []string{"admin"}, System: id == 0}, nil
+	return Caller{Tenant: id, TenantName: name, Actor: "local", Scopes: []string{"admin"}, System: id == 0, Operator: e.operator(name)}, nil
+}
+
+func (e *Engine) operator(tenant string) bool {
+	return e.opts.Operator != "" && tenant == e.opts.Operator
 }
 
 // CreateToken makes a token for the caller's tenant, or for t.Tenant where the
@@ -243,7 +247,7 @@ func (e *Engine) Authenticate(ctx context.Context, secret string) (Caller, error
 		}
 		r := rows[0]
 		k = knownToken{id: r.ID, expires: r.ExpiresAt, touched: r.LastUsedAt, read: now,
-			caller: Caller{Tenant: r.Tenant, TenantName: r.TenantName, Actor: r.Name, Scopes: scopesOf(r.Scopes), System: r.Tenant == 0}}
+			caller: Caller{Tenant: r.Tenant, TenantName: r.TenantName, Actor: r.Name, Scopes: scopesOf(r.Scopes), System: r.Tenant == 0, Operator: e.operator(r.TenantName)}}
 		e.tokens.put(hash, k)
 	}
 	if k.expires > 0 && now >= k.expires {

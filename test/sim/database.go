@@ -89,7 +89,7 @@ func openDatabase(ctx context.Context) (*database, error) {
 			}
 		}
 	}
-	if _, err := e.SetLimit(ctx, d.callers[0], limitName, drover.NewLimit{Max: limitMax, Shared: true}, engine.Precondition{}, false); err != nil {
+	if _, err := e.SetLimit(ctx, d.callers[2], limitName, drover.NewLimit{Max: limitMax, Shared: true}, engine.Precondition{}, false); err != nil {
 		return nil, err
 	}
 	// Queues and lanes get their numbers now: a world must not depend on the one before.
