@@ -39,7 +39,7 @@ func (w *Worker) keepSession(ctx, taking context.Context, refused chan<- error) 
 	first := true
 	for taking.Err() == nil {
 		w.mu.Lock()
-		asks := drover.NewSession{Worker: w.cfg.Name, Queues: w.cfg.Queues, Kinds: w.kinds(), Slots: w.cfg.Slots, Labels: w.cfg.Labels, Version: w.cfg.Version}
+		asks := drover.NewSession{Worker: w.cfg.Name, Queues: w.cfg.Queues, Kinds: w.kinds(), Slots: w.cfg.Slots, Labels: w.cfg.Labels, Resources: w.cfg.Resources, Version: w.cfg.Version}
 		w.mu.Unlock()
 		sent := time.Now()
 		try, done := context.WithTimeout(taking, 30*time.Second)

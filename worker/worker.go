@@ -38,8 +38,11 @@ type Config struct {
 	Slots int
 	// Name is what people know the worker by; default "<host>/<process id>".
 	Name string
-	// Labels are free pairs shown with the worker.
+	// Labels are free pairs shown with the worker. A task may ask for some.
 	Labels map[string]string
+	// Resources are what it has for its tasks beside slots, such as {"gpu": 2}: whole
+	// units under names of your own. It is given no more than that at a time.
+	Resources map[string]int64
 	// Version is that of your program, shown with the worker.
 	Version string
 	// Logger gets what an operator could act on, and at debug level what
@@ -96,7 +99,7 @@ func New(conn protocol.Worker, cfg Config) *Worker {
 	if len(c.Queues) == 0 {
 		c.Queues = []string{"default"}
 	}
-	c.Queues, c.Labels = slices.Clone(c.Queues), maps.Clone(c.Labels)
+	c.Queues, c.Labels, c.Resources = slices.Clone(c.Queues), maps.Clone(c.Labels), maps.Clone(c.Resources)
 	if c.Slots == 0 {
 		c.Slots = runtime.GOMAXPROCS(0)
 	}

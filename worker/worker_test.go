@@ -31,7 +31,7 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 func TestWorkerRunsTasksAndReportsResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPeer(lease(1, "add", `{"a":1,"b":2}`), lease(2, "add", `{"a":9007199254740992,"b":1}`))
-		w := New(p, Config{Queues: []string{"cpu"}, Slots: 2, Labels: map[string]string{"zone": "a"}, Name: "w1", Version: "7"})
+		w := New(p, Config{Queues: []string{"cpu"}, Slots: 2, Labels: map[string]string{"zone": "a"}, Resources: map[string]int64{"gpu": 2}, Name: "w1", Version: "7"})
 		type in struct{ A, B int64 }
 		Handle(w, "add", func(_ context.Context, task *Task, in in) (map[string]int64, error) {
 			if task.Key("") != task.IdempotencyKey || task.Key("mail") != task.IdempotencyKey+"/mail" {
@@ -49,7 +49,7 @@ func TestWorkerRunsTasksAndReportsResults(t *testing.T) {
 		}
 		r.wait(t)
 		o := p.opened[0]
-		if o.Worker != "w1" || !slices.Equal(o.Queues, []string{"cpu"}) || !slices.Equal(o.Kinds, []string{"add"}) || o.Slots != 2 || o.Labels["zone"] != "a" || o.Version != "7" {
+		if o.Worker != "w1" || !slices.Equal(o.Queues, []string{"cpu"}) || !slices.Equal(o.Kinds, []string{"add"}) || o.Slots != 2 || o.Labels["zone"] != "a" || o.Resources["gpu"] != 2 || o.Version != "7" {
 			t.Errorf("session was opened as %+v", o)
 		}
 		if !slices.Equal(p.closed, []drover.SessionID{1}) {

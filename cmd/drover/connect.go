@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -241,6 +242,26 @@ func parseLabels(words []string) (map[string]string, error) {
 			return nil, usagef("--label %s: the key is there twice", w)
 		}
 		out[k] = v
+	}
+	return out, nil
+}
+
+// parseResources reads name=N, of --resource.
+func parseResources(words []string) (map[string]int64, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	out := map[string]int64{}
+	for _, w := range words {
+		k, v, _ := strings.Cut(w, "=")
+		n, err := strconv.ParseInt(v, 10, 64)
+		if k == "" || err != nil || n < 1 {
+			return nil, usagef("--resource %s: must be of the form name=N, with a whole number of at least 1", w)
+		}
+		if _, twice := out[k]; twice {
+			return nil, usagef("--resource %s: the name is there twice", w)
+		}
+		out[k] = n
 	}
 	return out, nil
 }

@@ -19,9 +19,10 @@ import (
 type devFlags struct {
 	state, addr, workdir   string
 	noExec, noHTTP, behind bool
-	queues                 []string
 	slots                  int
 	drain                  time.Duration
+
+	queues, labels, resources []string
 }
 
 func (a *app) devCommand() *cobra.Command {
@@ -47,6 +48,8 @@ at the next start.`,
 	f.StringVar(&o.addr, "addr", defaultAddr, "address to listen on; port 0 takes a free one")
 	f.StringVar(&o.workdir, "workdir", ".", "where exec finds commands such as ./step.sh")
 	f.StringSliceVar(&o.queues, "queue", []string{"default", "cpu"}, "queues its workers serve")
+	f.StringArrayVar(&o.labels, "label", nil, "key=value of its workers, which tasks may ask for; repeat it for more")
+	f.StringSliceVar(&o.resources, "resource", nil, "what its workers have for tasks beside slots, such as gpu=2,mem_mb=64000")
 	f.IntVar(&o.slots, "slots", 0, "tasks its workers run at a time (default: the number of processors)")
 	f.BoolVar(&o.noExec, "no-exec", false, "run no commands")
 	f.BoolVar(&o.noHTTP, "no-http", false, "make no HTTP requests for tasks")
@@ -69,7 +72,11 @@ func (o devFlags) check() error {
 	case o.slots < 0:
 		return usagef("--slots %d: must be positive", o.slots)
 	}
-	return nil
+	_, err = parseLabels(o.labels)
+	if err == nil {
+		_, err = parseResources(o.resources)
+	}
+	return err
 }
 
 func (a *app) dev(ctx context.Context, o devFlags) (err error) {

@@ -186,10 +186,10 @@ func failureText(f *drover.Failure) string {
 	return s + " (" + kind + ")"
 }
 
-func pairs(m map[string]string) string {
+func pairs[V string | int64](m map[string]V) string {
 	words := make([]string, 0, len(m))
 	for k, v := range m {
-		words = append(words, k+"="+v)
+		words = append(words, fmt.Sprintf("%s=%v", k, v))
 	}
 	slices.Sort(words)
 	return strings.Join(words, ",")

@@ -540,6 +540,42 @@ func TestDevAdministersItsInstallation(t *testing.T) {
 	f.must(0, "limit", "delete", "everything")
 }
 
+// What a worker of the command line says it has is what tasks are given of it.
+func TestWorkersSayWhatTheyHave(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.dev("--slots", "4", "--resource", "gpu=1", "--label", "zone=a")
+	f.start("worker", "run", "--exec", "--queue", "far", "--name", "far", "--resource", "gpu=2,mem_mb=64000", "--label", "zone=b")
+	eventually(t, "the workers are not there", func() bool { return len(get[[]drover.Session](f, "worker", "list")) == 2 })
+	if out := f.must(0, "worker", "list", "-o", "wide"); !strings.Contains(out, "RESOURCES") || !strings.Contains(out, "gpu=2,mem_mb=64000") {
+		t.Errorf("the list of workers lacks what they have:\n%s", out)
+	}
+	at, err := readDevFile(filepath.Join(f.path, ".drover"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Config{URL: at.URL, Token: at.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, q := range []struct {
+		queue, zone string
+		gpus        int64
+	}{{"default", "a", 1}, {"far", "b", 2}} {
+		job := drover.NewJob{Kind: "exec", Queue: q.queue, Input: json.RawMessage(`{"command":["true"]}`), Resources: map[string]int64{"gpu": q.gpus}, WorkerLabels: map[string]string{"zone": q.zone}}
+		got, err := c.Submit(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.must(0, "job", "wait", got.JobID.String(), "--timeout", "60s")
+		job.Resources["gpu"]++
+		if _, err := c.Submit(t.Context(), job); drover.CodeOf(err) != drover.CodeExceedsLimit {
+			t.Errorf("in queue %s %d gpus, one more than there are: %v", q.queue, q.gpus+1, err)
+		}
+	}
+}
+
 func TestDevDrains(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)

@@ -25,10 +25,11 @@ func (a *app) workerCommand() *cobra.Command {
 type workerFlags struct {
 	exec, http, simulate, private bool
 
-	queues, labels []string
-	slots          int
-	workdir, name  string
-	grace          time.Duration
+	queues, labels, resources []string
+
+	slots         int
+	workdir, name string
+	grace         time.Duration
 }
 
 func (a *app) workerRun() *cobra.Command {
@@ -42,6 +43,7 @@ workers:run, of its own.
 SIGTERM and Ctrl-C let running tasks finish within --drain-timeout and hand the rest back, without using up an
 attempt; a second signal ends it at once.`,
 		Example: `  drover worker run --exec --queue cpu --slots 4 --workdir /srv/steps
+  drover worker run --exec --queue gpu --resource gpu=2,mem_mb=64000 --label zone=eu
   DROVER_URL=https://drover.example.com DROVER_TOKEN_FILE=/etc/drover/worker.token drover worker run --exec --http`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.work(cmd.Context(), o) },
@@ -55,7 +57,8 @@ attempt; a second signal ends it at once.`,
 	f.IntVar(&o.slots, "slots", 0, "tasks to run at a time (default: the number of processors)")
 	f.StringVar(&o.workdir, "workdir", ".", "where exec finds commands such as ./step.sh")
 	f.StringVar(&o.name, "name", "", "what people know it by (default: host/process)")
-	f.StringArrayVar(&o.labels, "label", nil, "key=value shown with it; repeat it for more")
+	f.StringArrayVar(&o.labels, "label", nil, "key=value shown with it, which tasks may ask for; repeat it for more")
+	f.StringSliceVar(&o.resources, "resource", nil, "what it has for its tasks beside slots, such as gpu=2,mem_mb=64000")
 	f.DurationVar(&o.grace, "drain-timeout", 30*time.Second, "how long running tasks may go on after SIGTERM")
 	setting(cmd, false, "drain-timeout")
 	a.logFlags(cmd, false)
@@ -78,7 +81,11 @@ func (o workerFlags) check() error {
 	if st, err := os.Stat(o.workdir); o.exec && (err != nil || !st.IsDir()) {
 		return usagef("--workdir %s: is not a folder", o.workdir)
 	}
-	return nil
+	_, err := parseLabels(o.labels)
+	if err == nil {
+		_, err = parseResources(o.resources)
+	}
+	return err
 }
 
 // newWorker makes a worker of the built-in executors.
@@ -87,8 +94,12 @@ func newWorker(conn protocol.Worker, o workerFlags, log *slog.Logger) (*worker.W
 	if err != nil {
 		return nil, err
 	}
+	resources, err := parseResources(o.resources)
+	if err != nil {
+		return nil, err
+	}
 	w := worker.New(conn, worker.Config{
-		Queues: o.queues, Slots: o.slots, Name: o.name, Labels: labels, Version: "drover " + version, Logger: log, Grace: o.grace,
+		Queues: o.queues, Slots: o.slots, Name: o.name, Labels: labels, Resources: resources, Version: "drover " + version, Logger: log, Grace: o.grace,
 	})
 	opts := executor.Options{Workdir: o.workdir, AllowPrivate: o.private}
 	if o.exec {
@@ -149,7 +160,7 @@ func (a *app) devWorkers(o devFlags, s *service, token string, log *slog.Logger)
 	}
 	w, err := newWorker(conn, workerFlags{
 		exec: !o.noExec, http: !o.noHTTP, simulate: true, private: true, // whoever may run commands here reaches these addresses anyway
-		queues: o.queues, slots: o.slots, workdir: o.workdir, name: fmt.Sprintf("dev/%d", os.Getpid()), grace: o.drain,
+		queues: o.queues, slots: o.slots, resources: o.resources, labels: o.labels, workdir: o.workdir, name: fmt.Sprintf("dev/%d", os.Getpid()), grace: o.drain,
 	}, log)
 	if err != nil {
 		return nil, err
@@ -173,6 +184,7 @@ var workerColumns = columns[drover.Session]{
 		}},
 		{head: "KINDS", wide: true, text: func(_ *printer, s drover.Session) string { return strings.Join(s.Kinds, ",") }},
 		{head: "LABELS", wide: true, text: func(_ *printer, s drover.Session) string { return pairs(s.Labels) }},
+		{head: "RESOURCES", wide: true, text: func(_ *printer, s drover.Session) string { return pairs(s.Resources) }},
 		{head: "VERSION", wide: true, text: func(_ *printer, s drover.Session) string { return s.Version }},
 	},
 }
