@@ -91,8 +91,10 @@ func open(ctx context.Context, cfg Config, db *store.DB, log *slog.Logger) (*Dro
 	} else if _, err := db.Migrate(ctx, store.MigrateOptions{}); err != nil {
 		return nil, err
 	}
-	e := engine.New(db, engine.Options{Logger: log, Artifacts: cfg.Artifacts})
-	caller, err := e.EnsureTenant(ctx, cmp.Or(cfg.Tenant, "default"))
+	tenant := cmp.Or(cfg.Tenant, "default")
+	// Who opens the database administers it.
+	e := engine.New(db, engine.Options{Logger: log, Artifacts: cfg.Artifacts, Operator: tenant})
+	caller, err := e.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}

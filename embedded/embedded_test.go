@@ -141,6 +141,22 @@ func TestJobRunsWithoutANetwork(t *testing.T) {
 	})
 }
 
+// Who holds the database sets what holds for every tenant in it.
+func TestWhoOpensADatabaseAdministersIt(t *testing.T) {
+	onEach(t, func(t *testing.T, d *Drover) {
+		ctx, c := t.Context(), d.Client()
+		if _, err := c.SetLimit(ctx, "all", drover.NewLimit{Scope: drover.ScopeGlobal, Max: 3}, client.LimitChange{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := d.Submit(ctx, drover.NewJob{Kind: "double"}); err != nil {
+			t.Fatal(err)
+		}
+		if q, err := c.PauseQueue(ctx, "default", "repairs"); err != nil || !q.Paused {
+			t.Errorf("queue = %+v, %v", q, err)
+		}
+	})
+}
+
 func TestWatchFollowsInProcess(t *testing.T) {
 	onEach(t, func(t *testing.T, d *Drover) {
 		s, err := d.Submit(t.Context(), drover.NewJob{Kind: "double", Input: []byte(`{"n":1}`)})

@@ -33,7 +33,8 @@ type Options struct {
 	// Jitter draws from [0, 1); default math/rand/v2. Simulation seeds it.
 	Jitter func() float64
 	// Operator is a tenant whose administrators are the installation's, as those of the
-	// tenant system are: of a server that is one person's. Empty is none.
+	// tenant system are: of a server that is one person's, of a program that holds the
+	// database. Empty is none.
 	Operator string
 }
 

@@ -73,6 +73,7 @@ type gsession struct {
 	tenant  int64
 	expires int64
 	ended   int64
+	leaves  bool // takes nothing any more
 }
 
 type gjob struct {
@@ -768,8 +769,18 @@ func (g *ghost) session(m *commit, ch change, was, is row) {
 		default:
 			g.fail(c, "I12", "session %d: ended %d → %d, expires %d → %d", id, s.ended, ended, s.expires, expires)
 		}
-		s.expires, s.ended = is.num("expires_at"), is.num("ended")
+		s.expires, s.ended, s.leaves = is.num("expires_at"), is.num("ended"), is.num("draining") != 0
 	}
+}
+
+// served tells if a worker is there that may run t.
+func (g *ghost) served(t *gtask, now int64) bool {
+	for _, s := range g.sessions { // all of them serve every queue and kind
+		if s.ended == 0 && !s.leaves && s.expires > now && (s.tenant == 0 || int32(s.tenant) == g.w.db.callers[t.job.tenant].Tenant) {
+			return true
+		}
+	}
+	return false
 }
 
 func us(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
@@ -856,8 +867,8 @@ func (g *ghost) moved(m *commit, mv move) {
 			bad("I09", "its job is not held")
 		}
 	case from.place == queued && to.place == ready:
-		if !j.paused {
-			bad("I09", "its job is not paused")
+		if !j.paused && !(j.limited && c.kind == "admit" && !g.served(t, m.to)) {
+			bad("I09", "its job is not paused, and there are workers for it")
 		}
 	default:
 		bad("I09", "there is no such move")
