@@ -272,6 +272,10 @@ func SideEffects(idempotent bool) Option {
 	}
 }
 
+// NoSideEffects says that the task changes nothing outside, whatever its command line
+// looks like to lint.
+func NoSideEffects() Option { return func(t *Task) { t.set("side_effects", false) } }
+
 // IfFails says what happens when the task fails for good, if not what the pipeline
 // says: "fail_fast", "finish_running", "continue", or "degrade".
 func IfFails(policy string) Option { return func(t *Task) { t.set("on_failure", policy) } }
@@ -342,6 +346,18 @@ func ruleKeys(r drover.RetryRule) map[string]any {
 		keys["backoff"] = backoff
 	}
 	return keys
+}
+
+// Limits are the named limits that the task takes, and how much of each; it starts when
+// it has all of them.
+func Limits(of map[string]int64) Option { return func(t *Task) { t.set("limits", of) } }
+
+// Resources are what the task takes of its worker beside a slot, such as 1 of "gpu".
+func Resources(of map[string]int64) Option { return func(t *Task) { t.set("resources", of) } }
+
+// WorkerLabels are the labels that the task's worker must have.
+func WorkerLabels(labels map[string]string) Option {
+	return func(t *Task) { t.set("worker_labels", labels) }
 }
 
 // Artifact declares the kind of artifact that the task makes.

@@ -246,3 +246,27 @@ func TestSwitchTakesTheFirstCaseThatHolds(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+// TestTasksAskForLimitsAndWorkers as a definition does.
+func TestTasksAskForLimitsAndWorkers(t *testing.T) {
+	t.Parallel()
+	p := flow.New("p")
+	p.Task("a", flow.Run("x"), flow.Limits(map[string]int64{"vendor-model": 2}), flow.Resources(map[string]int64{"gpu": 1}), flow.WorkerLabels(map[string]string{"zone": "eu"}), flow.NoSideEffects())
+	got, err := p.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	def, err := dag.Parse("p.yaml", []byte("pipeline: p\ntasks:\n  a: {run: x, limits: {vendor-model: 2}, resources: {gpu: 1}, worker_labels: {zone: eu}, side_effects: false}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(def.Canonical()) {
+		t.Errorf("got %s, want %s", got, def.Canonical())
+	}
+	p = flow.New("p")
+	p.Task("a", flow.Run("x"), flow.Limits(map[string]int64{"vendor-model": 0}))
+	var e *drover.Error
+	if _, err := p.JSON(); !errors.As(err, &e) || e.Fields[0].Field != "tasks.a.limits.vendor-model" {
+		t.Errorf("a limit of which nothing is taken: %v", err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,5 +47,37 @@ func TestReferenceTellsTheTruth(t *testing.T) {
 	}
 	if checked < 10 || strings.Count(string(doc), "pipeline.yaml:") < 15 {
 		t.Errorf("only %d definitions found", checked)
+	}
+}
+
+// TestTheReferenceHasEveryKey in the table of its group, and no other.
+func TestTheReferenceHasEveryKey(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/pipelines.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for heading, g := range map[string]*group{"**Top level**": topKeys, "**A task**": taskKeys} {
+		_, table, found := strings.Cut(string(doc), "\n"+heading+"\n\n")
+		if !found {
+			t.Fatalf("there is no table %s", heading)
+		}
+		table, _, _ = strings.Cut(table, "\n\n")
+		var got []string
+		for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(table, -1) {
+			got = append(got, row[1])
+		}
+		want := g.names()
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has the keys\n%q, a definition\n%q", heading, got, want)
+		}
+	}
+	for _, name := range defaultsKeys.names() {
+		_, row, _ := strings.Cut(string(doc), "\n| `defaults` |")
+		if row, _, _ = strings.Cut(row, "\n"); !strings.Contains(row, "`"+name+"`") {
+			t.Errorf("the row of defaults does not name %s", name)
+		}
 	}
 }

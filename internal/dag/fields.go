@@ -105,7 +105,7 @@ var (
 			`{"enum":["fail_fast","finish_running","continue","degrade"]}`},
 		{"fallback", "A task that runs in the place of this one when it has failed for good.", ref("name")},
 		{"compensate", "A task that undoes what this one did: it runs when this one has succeeded and the job fails or is cancelled.", ref("name")},
-		{"side_effects", "That the task changes something outside: true, or idempotent when it passes its idempotency key on, so that a repeat changes nothing.", `{"enum":[true,false,"idempotent"]}`},
+		{"side_effects", "Whether the task changes something outside: true, idempotent when it passes its idempotency key on, so that a repeat changes nothing, or false; if nobody says, lint goes by the command line.", `{"enum":[true,false,"idempotent"]}`},
 		{"default", "The output that stands in where the task has none, because it was skipped or has failed.", `true`},
 	}, presetFields, []field{
 		{"limits", "The named limits that the task takes, and how much of each: it starts when all of them have it.", `{"type":"object","maxProperties":16,"propertyNames":{"$ref":"#/$defs/name"},"additionalProperties":{"type":"integer","minimum":1,"maximum":1000000000}}`},

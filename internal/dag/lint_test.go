@@ -39,6 +39,7 @@ func TestLintFindsWhatPeopleRegret(t *testing.T) {
 		{`run: pay, side_effects: true`, Measure{}, "side-effect tasks.a.side_effects"},
 		{`run: pay, side_effects: false`, Measure{}, ""},
 		{`run: pay, side_effects: idempotent`, Measure{}, ""},
+		{`run: exec, side_effects: false, with: {command: [curl, --data, a=b, "https://x.example/ask"]}`, Measure{}, ""},
 		{`run: pay, side_effects: true, compensate: u}
   u: {run: x`, Measure{}, ""},
 		{`run: http, side_effects: true, with: {url: "https://x.example"}`, Measure{}, ""},

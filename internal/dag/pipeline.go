@@ -80,7 +80,7 @@ type task struct {
 	fallback             need
 	compensate           need
 	asks                 Asks
-	effects              string // side_effects: "", "true" or "idempotent"
+	effects              string // side_effects: "true", "false" or "idempotent"; "" if it does not say
 }
 
 // need is a task's name as it was written somewhere.
@@ -412,9 +412,8 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			t.compensate = need{r.name(v, at, "a task"), v, at}
 		case "side_effects":
 			switch {
-			case v.kind == boolean && v.text == "true", v.kind == text && v.text == "idempotent":
+			case v.kind == boolean, v.kind == text && v.text == "idempotent":
 				t.effects = v.text
-			case v.kind == boolean:
 			default:
 				r.at(v, at, "side_effects is true, false, or idempotent when the task passes its idempotency key on; this is %s", v.shown())
 			}

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,10 +12,11 @@ import (
 	"github.com/drover-dev/drover/internal/store/driver"
 )
 
-// counting is a driver that counts the statements that are run, and the trips.
+// counting is a driver that counts the statements that are run, the trips, and the rows
+// that are read.
 type counting struct {
 	driver.Driver
-	statements, trips atomic.Int64
+	statements, trips, rows atomic.Int64
 }
 
 func (c *counting) Write(ctx context.Context, fn func(driver.Tx) error) error {
@@ -32,7 +34,14 @@ type countingTx struct {
 
 func (x countingTx) Pipe(ctx context.Context, list ...driver.Stmt) error {
 	n := int64(0)
-	for _, s := range list {
+	list = slices.Clone(list)
+	for i, s := range list {
+		if s.Scan != nil {
+			list[i].Scan = func(r driver.Row) error {
+				x.c.rows.Add(1)
+				return s.Scan(r)
+			}
+		}
 		if s.Text != nil && (len(s.Cols) == 0 || driver.Len(s.Cols) > 0) {
 			n++
 		}
@@ -127,6 +136,60 @@ func TestASettleTakesAConstantNumberOfStatements(t *testing.T) {
 			}
 			if t.Logf("%s: %s", name, of); of[0] != of[1] {
 				t.Errorf("%s: a batch of 4 takes %s statements, of 80 %s", name, of[0], of[1])
+			}
+		}
+	})
+}
+
+// TestUndoingATaskReadsNoMoreInALongJob: what is undone before and after it is not read
+// again with every task, whether tasks are undone one by one or elements of a map together.
+func TestUndoingATaskReadsNoMoreInALongJob(t *testing.T) {
+	shapes := map[string]func(n int) string{
+		"a chain": func(n int) string {
+			var b strings.Builder
+			for i := range n {
+				fmt.Fprintf(&b, "  t%d: {run: x, compensate: u%[1]d}\n  u%[1]d: {run: x}\n", i)
+			}
+			return b.String()
+		},
+		"two maps in turn": func(n int) string {
+			list := strings.TrimSuffix(strings.Repeat("0, ", n/2), ", ")
+			return fmt.Sprintf("  a: {run: x, for_each: [%s], compensate: ua}\n  b: {run: x, for_each: a, class: interactive, compensate: ub}\n  ua: {run: x}\n  ub: {run: x}\n", list)
+		},
+	}
+	each(t, func(t *testing.T, w *world) {
+		c := &counting{Driver: w.db.Driver}
+		w.db.Driver = c
+		for name, shape := range shapes {
+			var of []int64
+			for _, n := range []int{40, 120} {
+				w.apply("pipeline: p\ntasks:\n" + shape(n) + "  z: {run: x}\n")
+				id := w.submit(drover.NewJob{Pipeline: "p"})
+				var z drover.Lease
+				for done := 0; done < n || z.Name == ""; {
+					for _, l := range w.acquire(1) {
+						if l.Name == "z" {
+							z = l
+							continue
+						}
+						done++
+						w.settle(ok(l, "1"))
+					}
+				}
+				c.rows.Store(0)
+				w.settle(failed(z, drover.ClassPermanent, "no"))
+				undone := 0
+				for !w.job(id).Status.Final() {
+					undone += len(w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") }))
+				}
+				if undone != n {
+					t.Fatalf("%s of %d: %d were undone", name, n, undone)
+				}
+				of = append(of, c.rows.Load()/int64(n))
+				w.audit()
+			}
+			if t.Logf("%s: %d rows for each task", name, of); of[1] > of[0]*3/2 {
+				t.Errorf("%s: to undo one of 40 tasks %d rows are read, one of 120 %d", name, of[0], of[1])
 			}
 		}
 	})

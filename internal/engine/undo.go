@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/drover-dev/drover"
@@ -18,8 +19,46 @@ import (
 func (x *changes) undoNext(ctx context.Context, tx store.Tx) error {
 	jobs := x.undo
 	x.undo = nil
+	counts, err := x.toUndo(ctx, tx, jobs)
+	if err != nil {
+		return err
+	}
+	newest, err := x.newestDone(ctx, tx, slices.DeleteFunc(slices.Clone(jobs), func(j *store.JobLive) bool { return j.Phase != phaseUndo && counts[j.Job] == 0 }))
+	if err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		plan := x.plans[j.Job]
+		var next []dag.Key
+		if s := newest[j.Job]; s != nil {
+			next = plan.Undo(s.found)
+		}
+		if len(next) == 0 {
+			if !x.closeFinally(j, plan) {
+				x.over(j)
+			}
+			continue
+		}
+		j.Undone = newest[j.Job].found[len(next)-1].Seq
+		if j.Phase != phaseUndo {
+			j.Phase = phaseUndo
+			x.event(j, drover.JobCompensating, drover.TaskID{}, fmt.Appendf(nil, `{"tasks":%d}`, counts[j.Job]))
+		}
+		for _, k := range next {
+			x.callAtEnd(j, plan, k)
+		}
+	}
+	return nil
+}
+
+// toUndo counts what is to be undone of the jobs that begin with it.
+func (x *changes) toUndo(ctx context.Context, tx store.Tx, jobs []*store.JobLive) (map[drover.JobID]int, error) {
 	var places []store.Undoable
 	for _, j := range jobs {
+		if j.Phase == phaseUndo {
+			continue
+		}
+		j.Undone = 0
 		for i, n := range x.plans[j.Job].Nodes {
 			if n.Compensation >= 0 {
 				places = append(places, store.Undoable{Job: j.Job, Node: int32(i), By: n.Compensation})
@@ -34,35 +73,14 @@ func (x *changes) undoNext(ctx context.Context, tx store.Tx) error {
 		done[t.Job][dag.Key{Node: t.Node, Index: t.Index}] = t.Task
 	}))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	x.endedHere(done)
-	seqs, err := x.completion(ctx, tx, jobs, done)
-	if err != nil {
-		return err
+	counts := map[drover.JobID]int{}
+	for id, tasks := range done {
+		counts[id] = len(tasks)
 	}
-	for _, j := range jobs {
-		plan := x.plans[j.Job]
-		var list []dag.Done
-		for k, id := range done[j.Job] {
-			list = append(list, dag.Done{Key: k, Seq: seqs[id]})
-		}
-		next := plan.Undo(list)
-		if len(next) == 0 {
-			if !x.closeFinally(j, plan) {
-				x.over(j)
-			}
-			continue
-		}
-		if j.Phase != phaseUndo {
-			j.Phase = phaseUndo
-			x.event(j, drover.JobCompensating, drover.TaskID{}, fmt.Appendf(nil, `{"tasks":%d}`, len(list)))
-		}
-		for _, k := range next {
-			x.callAtEnd(j, plan, k)
-		}
-	}
-	return nil
+	return counts, nil
 }
 
 // endedHere brings done up to the ends of this transaction.
@@ -72,7 +90,7 @@ func (x *changes) endedHere(done map[drover.JobID]map[dag.Key]drover.TaskID) {
 		plan := x.plans[t.Job]
 		switch {
 		case plan == nil || plan.Nodes[t.Node].Compensation < 0:
-		case t.Status != drover.Succeeded || t.How == lifecycle.HowReused:
+		case t.Status != drover.Succeeded:
 			delete(done[t.Job], keyOf(t))
 		default:
 			if done[t.Job] == nil {
@@ -83,29 +101,107 @@ func (x *changes) endedHere(done map[drover.JobID]map[dag.Key]drover.TaskID) {
 	}
 }
 
-// completion returns the numbers of the events that tell the successes of tasks, of
-// jobs in which tasks of several nodes are to be undone: others need no order.
-func (x *changes) completion(ctx context.Context, tx store.Tx, jobs []*store.JobLive, done map[drover.JobID]map[dag.Key]drover.TaskID) (map[drover.TaskID]int64, error) {
-	var ask []drover.JobID
+// How many successes of a job are read at a time to find what is undone next: few at
+// first, for mostly the second is another task's, and more from page to page.
+const (
+	firstSuccesses = 16
+	mostSuccesses  = 5 * dag.UndoAtOnce
+)
+
+// lookback is how far the newest successes of a job have been looked at.
+type lookback struct {
+	plan  *compiled
+	below int64                  // of those before this event
+	all   bool                   // there are no more
+	seen  map[drover.TaskID]bool // of which a newer success was met
+	found []dag.Done             // that are to be undone
+}
+
+// newestDone finds of each job the newest successes that are to be undone still: those
+// that are undone next, and mostly some more. It reads on from what was undone last.
+func (x *changes) newestDone(ctx context.Context, tx store.Tx, jobs []*store.JobLive) (map[drover.JobID]*lookback, error) {
+	of := map[drover.JobID]*lookback{}
 	for _, j := range jobs {
-		nodes := map[int32]bool{}
-		for k := range done[j.Job] {
-			nodes[k.Node] = true
+		s := &lookback{plan: x.plans[j.Job], below: j.Undone, seen: map[drover.TaskID]bool{}}
+		if s.below == 0 {
+			s.below = math.MaxInt64
 		}
-		if len(nodes) > 1 {
-			ask = append(ask, j.Job)
-		}
+		of[j.Job] = s
 	}
-	seqs := map[drover.TaskID]int64{}
-	if err := tx.Pipe(ctx, store.ReadSuccesses(ask, seqs)); err != nil {
-		return nil, err
+	ended := map[drover.TaskID]*lifecycle.Task{}
+	for i := range x.finals {
+		ended[x.finals[i].Task.ID] = &x.finals[i].Task
 	}
+	var page []store.Success // of this transaction, at first
 	for i := range x.events {
-		if e := &x.events[i]; e.Type == drover.TaskSucceeded {
-			seqs[e.Task] = e.Seq
+		if e := &x.events[i]; e.Type == drover.TaskSucceeded && of[e.Job] != nil {
+			t := ended[e.Task]
+			page = append(page, store.Success{Key: store.Key{Job: e.Job, Node: t.Node, Index: t.Index}, Seq: e.Seq, Task: e.Task})
 		}
 	}
-	return seqs, nil
+	for many := firstSuccesses; ; many = min(8*many, mostSuccesses) {
+		for i := range page {
+			if t := ended[page[i].Task]; t != nil {
+				page[i].Stands = t.Status == drover.Succeeded
+			}
+		}
+		if err := keepUndoable(ctx, tx, of, page); err != nil {
+			return nil, err
+		}
+		var ask []store.SuccessesOf
+		for _, j := range jobs {
+			if s := of[j.Job]; !s.all && len(s.found) < dag.UndoAtOnce && len(s.plan.Undo(s.found)) == len(s.found) {
+				ask = append(ask, store.SuccessesOf{Job: j.Job, Below: s.below, Many: int32(many)})
+			}
+		}
+		if len(ask) == 0 {
+			return of, nil
+		}
+		page = nil
+		if err := tx.Pipe(ctx, store.ReadSuccesses(ask, &page)); err != nil {
+			return nil, err
+		}
+		read := map[drover.JobID]int{}
+		for _, p := range page {
+			read[p.Job]++
+			of[p.Job].below = min(of[p.Job].below, p.Seq)
+		}
+		for _, a := range ask {
+			of[a.Job].all = read[a.Job] < many
+		}
+	}
+}
+
+// keepUndoable adds to each lookback those of a page of successes that are to be undone
+// and that nothing has been called to undo.
+func keepUndoable(ctx context.Context, tx store.Tx, of map[drover.JobID]*lookback, page []store.Success) error {
+	slices.SortFunc(page, func(a, b store.Success) int { return cmp.Compare(b.Seq, a.Seq) })
+	undoer := func(p *store.Success) store.Key {
+		return store.Key{Job: p.Job, Node: of[p.Job].plan.Nodes[p.Node].Compensation, Index: p.Index}
+	}
+	var keys []store.Key
+	page = slices.DeleteFunc(page, func(p store.Success) bool {
+		s, k := of[p.Job], undoer(&p)
+		if k.Node < 0 || s.seen[p.Task] {
+			return true
+		}
+		if s.seen[p.Task] = true; p.Stands {
+			keys = append(keys, k)
+		}
+		return !p.Stands
+	})
+	called := map[store.Key]store.Called{}
+	if err := tx.Pipe(ctx, store.ReadCalled(keys, called)); err != nil {
+		return err
+	}
+	for i := range page {
+		p := &page[i]
+		if _, ok := called[undoer(p)]; !ok {
+			s := of[p.Job]
+			s.found = append(s.found, dag.Done{Key: dag.Key{Node: p.Node, Index: p.Index}, Seq: p.Seq})
+		}
+	}
+	return nil
 }
 
 // lentInputs reads the inputs that replays gave tasks which are undone now by such as

@@ -190,14 +190,14 @@ func TestACompensationThatFails(t *testing.T) {
 	})
 }
 
-// TestElementsOfAMapAreUndoneOneByOne: those that succeeded, each with its own item and
-// output; an input that a replay gave is given on.
+// TestElementsOfAMapAreUndoneOneByOne: those that succeeded, what was done last first, each
+// with its own item and output; an input that a replay gave is given on.
 func TestElementsOfAMapAreUndoneOneByOne(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.apply("pipeline: p\non_failure: continue\ntasks:\n  m: {run: x, for_each: [a, b, c], with: {of: \"${{ item }}\"}, compensate: u}\n  n: {run: x, for_each: m, with: \"${{ item }}\", compensate: v}\n" +
 			"  u: {run: x}\n  v: {run: x, with: {was: \"${{ tasks.n.output }}\", of: \"${{ item }}\"}}\n")
 		id := w.submit(drover.NewJob{Pipeline: "p"})
-		var undone []string
+		var done, undone []string
 		for range 30 {
 			for _, l := range w.acquire(1) {
 				name := fmt.Sprintf("%s[%d]", l.Name, l.Index)
@@ -213,12 +213,15 @@ func TestElementsOfAMapAreUndoneOneByOne(t *testing.T) {
 					undone = append(undone, name+string(l.Input))
 					w.settle(ok(l, "1"))
 				default:
+					done = append(done, name)
 					w.settle(ok(l, `"`+name+`"`))
 				}
 			}
 		}
-		slices.Sort(undone)
-		want := []string{`u[0]{"of":"a"}`, `u[1]"other"`, `u[2]{"of":"c"}`, `v[0]{"of":"m[0]","was":"n[0]"}`, `v[1]{"of":"m[1]","was":"n[1]"}`}
+		if want := []string{"m[0]", "m[2]", "n[0]", "m[1]", "n[1]"}; !slices.Equal(done, want) {
+			t.Errorf("done %q, want %q", done, want)
+		}
+		want := []string{`v[1]{"of":"m[1]","was":"n[1]"}`, `u[1]"other"`, `v[0]{"of":"m[0]","was":"n[0]"}`, `u[0]{"of":"a"}`, `u[2]{"of":"c"}`} // the last two at once
 		if !slices.Equal(undone, want) {
 			t.Errorf("undone\n%q, want\n%q", undone, want)
 		}

@@ -36,7 +36,7 @@ var (
 		"task_queued":  driver.New("read a job's queued", "", "SELECT "+queuedCols+" FROM task_queued WHERE job_id = $1"),
 	}
 	readJobLive = driver.New("read job_live", "id uuid",
-		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling, j.handled, j.phase FROM {rows} JOIN job_live j ON j.job_id = {id}")
+		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling, j.handled, j.phase, j.undone FROM {rows} JOIN job_live j ON j.job_id = {id}")
 )
 
 // JobSummary is what a first look at a job shows.

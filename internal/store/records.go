@@ -59,8 +59,10 @@ type JobLive struct {
 	// Handled counts failures that have been made good.
 	Handled int32
 	// Phase is how far the end of the job has come: 0 while its tasks run, 1 with its
-	// rescue, if it needs one, and 2 with those that run finally.
+	// rescue, if it needs one, 3 with what undoes its work, and 2 with those that run finally.
 	Phase int16
+	// Undone is the number of the event that tells the success undone last; 0 is none.
+	Undone int64
 }
 
 // Cause says why a job's tasks are being ended; it is stored, never renumber.
@@ -118,11 +120,11 @@ type EventRow struct {
 var (
 	insertJobs    = driver.Insert("insert jobs", "jobs", "id uuid, tenant int, pipeline int, kind text, class smallint, creator text, labels bytea, input bytea, trace text, due_at bigint, expires_at bigint, created_at bigint, fingerprint bytea")
 	insertTasks   = driver.Insert("insert tasks", "tasks", "id uuid, job_id uuid, tenant int, node int, idx int, pipeline int, queue int, lane int, class smallint, kind text, input bytea, policy bytea, trace text, created_at bigint")
-	insertJobLive = driver.Insert("insert job_live", "job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint, handled int, phase smallint")
-	updateJobLive = driver.New("update job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint, handled int, phase smallint",
-		"UPDATE job_live SET run = {run}, graph = {graph}, events = {events}, total = {total}, open = {open}, succeeded = {succeeded}, failed = {failed}, cancelled = {cancelled}, skipped = {skipped}, paused = {paused}, cancelling = {cancelling}, handled = {handled}, phase = {phase} {from} WHERE job_id = {job_id} AND tenant = {tenant}")
+	insertJobLive = driver.Insert("insert job_live", "job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint, handled int, phase smallint, undone bigint")
+	updateJobLive = driver.New("update job_live", "job_id uuid, tenant int, run int, graph int, events bigint, total int, open int, succeeded int, failed int, cancelled int, skipped int, paused smallint, cancelling smallint, handled int, phase smallint, undone bigint",
+		"UPDATE job_live SET run = {run}, graph = {graph}, events = {events}, total = {total}, open = {open}, succeeded = {succeeded}, failed = {failed}, cancelled = {cancelled}, skipped = {skipped}, paused = {paused}, cancelling = {cancelling}, handled = {handled}, phase = {phase}, undone = {undone} {from} WHERE job_id = {job_id} AND tenant = {tenant}")
 	lockJobLive = driver.New("lock job_live", "id uuid",
-		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling, j.handled, j.phase FROM {rows} JOIN job_live j ON j.job_id = {id} {for no key update of j}")
+		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling, j.handled, j.phase, j.undone FROM {rows} JOIN job_live j ON j.job_id = {id} {for no key update of j}")
 	readJobGraph   = driver.New("read graph versions", "id uuid", "SELECT l.job_id, l.graph, j.tenant, j.pipeline, j.trace FROM {rows} JOIN job_live l ON l.job_id = {id} JOIN jobs j ON j.id = l.job_id")
 	deleteJobLive  = driver.New("delete job_live", "id uuid", "DELETE FROM job_live {using} WHERE job_id = {id}")
 	deleteHolds    = driver.New("delete holds", "id uuid", "DELETE FROM job_holds {using} WHERE job_id = {id}")
@@ -176,7 +178,7 @@ func jobLiveCols(rows []JobLive) []any {
 		col(rows, func(x *r) int32 { return x.Open }), col(rows, func(x *r) int32 { return x.Succeeded }), col(rows, func(x *r) int32 { return x.Failed }),
 		col(rows, func(x *r) int32 { return x.Cancelled }), col(rows, func(x *r) int32 { return x.Skipped }),
 		col(rows, func(x *r) int16 { return flag(x.Paused) }), col(rows, func(x *r) int16 { return int16(x.Cancelling) }),
-		col(rows, func(x *r) int32 { return x.Handled }), col(rows, func(x *r) int16 { return x.Phase }),
+		col(rows, func(x *r) int32 { return x.Handled }), col(rows, func(x *r) int16 { return x.Phase }), col(rows, func(x *r) int64 { return x.Undone }),
 	}
 }
 
@@ -200,7 +202,7 @@ func LockJobLive(jobs []drover.JobID, rows *[]JobLive) Stmt {
 
 func scanJobLive(r driver.Row) (j JobLive, err error) {
 	var paused, cancelling int16
-	err = r.Scan((*[16]byte)(&j.Job), &j.Tenant, &j.Run, &j.Graph, &j.Events, &j.Total, &j.Open, &j.Succeeded, &j.Failed, &j.Cancelled, &j.Skipped, &paused, &cancelling, &j.Handled, &j.Phase)
+	err = r.Scan((*[16]byte)(&j.Job), &j.Tenant, &j.Run, &j.Graph, &j.Events, &j.Total, &j.Open, &j.Succeeded, &j.Failed, &j.Cancelled, &j.Skipped, &paused, &cancelling, &j.Handled, &j.Phase, &j.Undone)
 	j.Paused, j.Cancelling = paused != 0, Cause(cancelling)
 	return j, err
 }

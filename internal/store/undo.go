@@ -21,15 +21,17 @@ type Undone struct {
 
 var (
 	readUndoable = driver.New("read what is to be undone", "job_id uuid, node int, undoer int",
-		fmt.Sprintf("SELECT t.job_id, t.node, t.idx, t.id FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} JOIN task_final f ON f.task_id = t.id AND f.status = %d AND f.how <> %d AND "+notLast+
-			" WHERE NOT EXISTS (SELECT 1 FROM tasks c WHERE c.job_id = t.job_id AND c.node = {undoer} AND c.idx = t.idx)", drover.Succeeded, lifecycle.HowReused))
+		fmt.Sprintf("SELECT t.job_id, t.node, t.idx, t.id FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} JOIN task_final f ON f.task_id = t.id AND f.status = %d AND "+notLast+
+			" WHERE NOT EXISTS (SELECT 1 FROM tasks c WHERE c.job_id = t.job_id AND c.node = {undoer} AND c.idx = t.idx)", drover.Succeeded))
 	readUndoers = driver.New("read what undoes a job's work", "job_id uuid, node int",
 		"SELECT t.id, t.node, t.idx, t.created_at, coalesce(f.status, 0), coalesce(f.error, {pg:''::bytea}{lite:x''}) FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} LEFT JOIN task_final f ON f.task_id = t.id AND "+notLast)
 	readUndoing = driver.New("read which jobs have undone what they did", "job_id uuid, node int",
 		"SELECT t.job_id FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node}")
 	auditEnded = driver.New("audit of jobs that ended badly", "", fmt.Sprintf("SELECT f.job_id, j.pipeline FROM job_final f JOIN jobs j ON j.id = f.job_id WHERE f.job_id >= $1 AND f.status <> %d AND j.pipeline <> 0"+
 		" AND NOT EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = f.job_id) AND NOT EXISTS (SELECT 1 FROM job_final y WHERE y.job_id = f.job_id AND y.run > f.run) ORDER BY f.job_id", drover.Succeeded))
-	readSuccesses = driver.New("read the order of successes", "id uuid", "SELECT e.task_id, e.seq FROM {rows} JOIN events e ON e.job_id = {id} AND e.type = 'task.succeeded'")
+	readSuccesses = driver.New("read a job's newest successes", "job_id uuid, below bigint, many int",
+		fmt.Sprintf("SELECT e.job_id, e.seq, e.task_id, t.node, t.idx, CASE WHEN f.task_id IS NULL THEN 0 ELSE 1 END FROM {rows} JOIN {pg:LATERAL} (SELECT v.job_id, v.seq, v.task_id FROM events v WHERE v.job_id = {job_id} AND v.seq < {below} AND v.type = 'task.succeeded' ORDER BY v.seq DESC LIMIT {many}) e ON 1 = 1"+
+			" JOIN tasks t ON t.id = e.task_id LEFT JOIN task_final f ON f.task_id = t.id AND f.status = %d AND "+notLast, drover.Succeeded))
 )
 
 // ReadUndoable reads the tasks of nodes that are to be undone.
@@ -46,16 +48,34 @@ func ReadUndoable(nodes []Undoable, found func(Undone)) Stmt {
 	}}
 }
 
-// ReadSuccesses reads, of every task of jobs that has succeeded, the number of the
-// event that tells the last time.
-func ReadSuccesses(jobs []drover.JobID, seqs map[drover.TaskID]int64) Stmt {
-	return Stmt{Text: readSuccesses, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
-		var id drover.TaskID
-		var seq int64
-		err := r.Scan((*[16]byte)(&id), &seq)
-		seqs[id] = max(seqs[id], seq)
-		return err
-	}}
+// Success is a task that has succeeded, by the event that tells it.
+type Success struct {
+	Key
+	Seq  int64
+	Task drover.TaskID
+	// Stands says that it has not ended otherwise since.
+	Stands bool
+}
+
+// SuccessesOf names a job's newest successes, as many at most, before an event.
+type SuccessesOf struct {
+	Job   drover.JobID
+	Below int64
+	Many  int32
+}
+
+// ReadSuccesses reads newest successes of jobs, in no order.
+func ReadSuccesses(of []SuccessesOf, out *[]Success) Stmt {
+	return Stmt{Text: readSuccesses, Cols: []any{
+		col(of, func(s *SuccessesOf) [16]byte { return [16]byte(s.Job) }),
+		col(of, func(s *SuccessesOf) int64 { return s.Below }),
+		col(of, func(s *SuccessesOf) int32 { return s.Many }),
+	}, Scan: into(out, func(r driver.Row) (s Success, err error) {
+		var stands int16
+		err = r.Scan((*[16]byte)(&s.Job), &s.Seq, (*[16]byte)(&s.Task), &s.Node, &s.Index, &stands)
+		s.Stands = stands == 1
+		return s, err
+	})}
 }
 
 // Undoer is a task that undoes the work of another.

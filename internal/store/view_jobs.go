@@ -19,7 +19,7 @@ var (
 	tenantJobs = driver.New("jobs of a tenant, newest first", "",
 		"SELECT "+viewCols+" FROM jobs j WHERE j.tenant = $1 AND j.id < $2 AND j.id >= $3 ORDER BY j.id DESC LIMIT $4")
 	viewJobLive = driver.New("read job_live", "id uuid",
-		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling, j.handled, j.phase FROM {rows} JOIN job_live j ON j.job_id = {id}")
+		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling, j.handled, j.phase, j.undone FROM {rows} JOIN job_live j ON j.job_id = {id}")
 	viewJobFinal = driver.New("read last runs", "id uuid",
 		"SELECT f.job_id, f.run, f.tenant, f.status, f.events, f.total, f.succeeded, f.failed, f.cancelled, f.skipped, f.finished_at, f.handled FROM {rows} JOIN {pg:LATERAL} "+
 			"(SELECT x.* FROM job_final x WHERE x.job_id = {id} ORDER BY x.run DESC LIMIT 1) f ON 1 = 1")

@@ -144,3 +144,7 @@ CREATE TABLE task_reusable (
   generation INT NOT NULL,
   PRIMARY KEY (task_id, generation)
 ) {key};
+
+-- How far a job has come that undoes what it did: the number of the event that tells the
+-- success undone last; 0 is none.
+ALTER TABLE job_live ADD COLUMN undone BIGINT NOT NULL DEFAULT 0;
