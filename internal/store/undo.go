@@ -30,8 +30,8 @@ var (
 	auditEnded = driver.New("audit of jobs that ended badly", "", fmt.Sprintf("SELECT f.job_id, j.pipeline FROM job_final f JOIN jobs j ON j.id = f.job_id WHERE f.job_id >= $1 AND f.status <> %d AND j.pipeline <> 0"+
 		" AND NOT EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = f.job_id) AND NOT EXISTS (SELECT 1 FROM job_final y WHERE y.job_id = f.job_id AND y.run > f.run) ORDER BY f.job_id", drover.Succeeded))
 	readSuccesses = driver.New("read a job's newest successes", "job_id uuid, below bigint, many int",
-		fmt.Sprintf("SELECT e.job_id, e.seq, e.task_id, t.node, t.idx, CASE WHEN f.task_id IS NULL THEN 0 ELSE 1 END FROM {rows} JOIN {pg:LATERAL} (SELECT v.job_id, v.seq, v.task_id FROM events v WHERE v.job_id = {job_id} AND v.seq < {below} AND v.type = 'task.succeeded' ORDER BY v.seq DESC LIMIT {many}) e ON 1 = 1"+
-			" JOIN tasks t ON t.id = e.task_id LEFT JOIN task_final f ON f.task_id = t.id AND f.status = %d AND "+notLast, drover.Succeeded))
+		fmt.Sprintf("SELECT e.job_id, e.seq, e.task_id, t.node, t.idx, (SELECT count(*) FROM task_final f WHERE f.task_id = t.id AND f.status = %d AND "+notLast+") FROM {rows} JOIN {pg:LATERAL} (SELECT v.job_id, v.seq, v.task_id FROM events v WHERE v.job_id = {job_id} AND v.seq < {below} AND v.type = 'task.succeeded' ORDER BY v.seq DESC LIMIT {many}) e ON 1 = 1"+
+			" JOIN tasks t ON t.id = e.task_id", drover.Succeeded))
 )
 
 // ReadUndoable reads the tasks of nodes that are to be undone.
