@@ -137,6 +137,11 @@ type Job struct {
 	Degraded        bool              `json:"degraded,omitempty"`
 	// DegradedBy are the first failures that were made good, and by what.
 	DegradedBy []Degradation `json:"degraded_by,omitempty"`
+	// ParentJobID and ParentTaskID are the task that runs this job, and its job.
+	ParentJobID  JobID  `json:"parent_job_id,omitzero"`
+	ParentTaskID TaskID `json:"parent_task_id,omitzero"`
+	// Children are the first hundred jobs that its tasks run or ran; lists leave them out.
+	Children []Child `json:"children,omitempty"`
 	// Run counts from 1; a replay of a finished job opens the next.
 	Run        int             `json:"run"`
 	Tasks      Counts          `json:"tasks"`
@@ -175,6 +180,13 @@ type Compensated struct {
 	TaskID TaskID   `json:"task_id"`
 	Status Status   `json:"status"`
 	Error  *Failure `json:"error,omitempty"`
+}
+
+// Child is a job that a task runs.
+type Child struct {
+	JobID      JobID  `json:"job_id"`
+	TaskID     TaskID `json:"task_id"`
+	Generation int    `json:"generation"`
 }
 
 // Degradation is a failure that was made good: why a job, or a task below, is degraded.

@@ -55,6 +55,9 @@ type Task struct {
 	Blockers []Blocker `json:"blockers,omitempty"`
 	// Waits are seconds waited by reason, in this generation; with the runs they add up to its age.
 	Waits map[string]Duration `json:"waits,omitempty"`
+	// ChildJobID is the job that the task runs, if it runs a pipeline: that of its
+	// newest generation that has one.
+	ChildJobID JobID `json:"child_job_id,omitzero"`
 	// Reused says that the result is that of another task.
 	Reused *Reuse `json:"reused,omitempty"`
 	// Gone says, of a task that is SKIPPED, that it counts no more since a rerun: its map

@@ -207,6 +207,14 @@ func (s *settings) apply(options []Option) {
 // own worker.
 func Run(kind string) Option { return func(t *Task) { t.set("run", kind) } }
 
+// RunPipeline names the pipeline that the task runs as a job of its own, "name" or
+// "name@2", in the place of a handler; its result is the task's output.
+func RunPipeline(name string) Option { return func(t *Task) { t.set("pipeline", name) } }
+
+// ParentClose says what becomes of the job that the task runs when its own is stopped:
+// "cancel" or "abandon".
+func ParentClose(policy string) Option { return func(t *Task) { t.set("parent_close", policy) } }
+
 // With sets the task's input: anything that encoding/json can write, with Refs
 // anywhere in it. A string may hold expressions too; see Literal.
 func With(input any) Option { return func(t *Task) { t.setJSON("with", input) } }

@@ -56,6 +56,8 @@ var jobColumns = columns[drover.Job]{
 			{name: "TASKS", text: countsText(j.Tasks)},
 			{name: "ERROR", text: failureText(j.Error), paint: red},
 			{name: "DEGRADED BY", text: degradedText(j.DegradedBy), paint: yellow},
+			{name: "PARENT", text: parentText(j)},
+			{name: "CHILDREN", text: childrenText(j.Children)},
 			{name: "CREATED", text: p.moment(j.CreatedAt)},
 			{name: "DUE", text: p.moment(j.DueAt)},
 			{name: "EXPIRES", text: p.moment(j.ExpiresAt)},
@@ -86,6 +88,25 @@ func degradedText(list []drover.Degradation) string {
 		if w := d.Task + ": " + d.Reason; !slices.Contains(words, w) { // of a map once
 			words = append(words, w)
 		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// parentText names the job whose task runs this one.
+func parentText(j drover.Job) string {
+	if j.ParentTaskID.IsZero() {
+		return ""
+	}
+	if j.ParentJobID.IsZero() {
+		return "a job that has been deleted (" + j.ParentTaskID.String() + ")"
+	}
+	return j.ParentJobID.String() + " (" + j.ParentTaskID.String() + ")"
+}
+
+func childrenText(list []drover.Child) string {
+	words := make([]string, len(list))
+	for i, c := range list {
+		words[i] = c.JobID.String()
 	}
 	return strings.Join(words, ", ")
 }

@@ -296,6 +296,9 @@ func sketch(p *dag.Plan) draw.Graph {
 	g := draw.Graph{Title: "pipeline " + p.Name}
 	for _, n := range p.Nodes {
 		note := n.Kind
+		if n.Sub != "" {
+			note = "pipeline " + n.Sub
+		}
 		if n.Queue != dag.DefaultQueue {
 			note += " · " + n.Queue
 		}

@@ -88,6 +88,8 @@ var (
 	defaultsKeys = newGroup("defaults", nil, presetFields...)
 	taskFields   = slices.Concat([]field{
 		{"run", "The handler: exec, http, simulate, or one that a worker of yours has.", ref("handler")},
+		{"pipeline", "In place of run: a pipeline that the task runs as a job of its own, NAME or NAME@VERSION; its result is the task's output.", `{"type":"string","pattern":"^[a-z][a-z0-9_-]{0,62}(@[1-9][0-9]{0,8})?$"}`},
+		{"parent_close", "What becomes of the job that the task runs when its own is stopped: cancel, if nobody says, or abandon.", `{"enum":["cancel","abandon"]}`},
 		{"needs", "Tasks that must end well first.", `{"anyOf":[{"$ref":"#/$defs/name"},{"type":"array","items":{"$ref":"#/$defs/name"},"uniqueItems":true}]}`},
 		{"for_each", "Makes the task a map: a list, an expression for one (\"${{ tasks.NAME.output.LIST }}\"), or the name of a map to go over element by element.",
 			`{"anyOf":[{"type":"array"},{"$ref":"#/$defs/name"},{"type":"string","pattern":"\\$\\{\\{"}]}`},
@@ -115,8 +117,8 @@ var (
 		{"cache", "A result of the same identity stands in for running the task: true, or a mapping with the handler's version.", `{"anyOf":[{"type":"boolean"},{"$ref":"#/$defs/cache"}]}`},
 		{"description", "Text for people.", ref("text")},
 	})
-	taskKeys    = newGroup("task", []string{"run"}, taskFields...)
-	listedKeys  = newGroup("listed_task", []string{"name", "run"}, append([]field{{"name", "The task's name.", ref("name")}}, taskFields...)...)
+	taskKeys    = newGroup("task", nil, taskFields...)
+	listedKeys  = newGroup("listed_task", []string{"name"}, append([]field{{"name", "The task's name.", ref("name")}}, taskFields...)...)
 	retryKeys   = newGroup("retry", nil, append(slices.Clip(ruleFields), field{"on", "What differs for failures of one kind: from a class (retryable, throttled, timeout, panic) or an error's type (exit_75, http_503) to a rule.", `{"type":"object","maxProperties":32,"additionalProperties":{"$ref":"#/$defs/rule"}}`})...)
 	ruleKeys    = newGroup("rule", nil, ruleFields...)
 	backoffKeys = newGroup("backoff", nil,
@@ -225,12 +227,12 @@ const expressionForm = `{"type":"string","pattern":"\\$\\{\\{"}`
 
 // writeInputs adds what `with` must be for the kinds that are built in.
 func writeInputs(b *bytes.Buffer) {
-	b.WriteString(`,"allOf":[`)
+	b.WriteString(`,"oneOf":[{"required":["run"]},{"required":["pipeline"]}],"allOf":[`)
 	for i, kind := range builtin.Kinds() {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(`{"if":{"properties":{"run":{"const":"` + kind + `"}}},"then":{"properties":{"with":{"anyOf":[` + ref(kind+"_input") + `,` + expressionForm + `]}}}}`)
+		b.WriteString(`{"if":{"required":["run"],"properties":{"run":{"const":"` + kind + `"}}},"then":{"properties":{"with":{"anyOf":[` + ref(kind+"_input") + `,` + expressionForm + `]}}}}`)
 	}
 	b.WriteByte(']')
 }

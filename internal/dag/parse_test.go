@@ -51,7 +51,7 @@ func TestParseNamesEveryProblemAndItsPlace(t *testing.T) {
 		}},
 		{"unknown keys", head + "  a: {run: x, need: [b], frobnicate: 1}\n", []string{
 			`3:15 tasks.a.need: a task has no key "need"; did you mean "needs"?`,
-			`3:26 tasks.a.frobnicate: a task has no key "frobnicate"; the keys are run, needs, for_each,`,
+			`3:26 tasks.a.frobnicate: a task has no key "frobnicate"; the keys are run, pipeline, parent_close, needs, for_each,`,
 		}},
 		{"keys of one level deeper", "pipeline: p\ndefaults:\n  with: 1\n  retry: {backof: {}, backoff: {initia: 1s}}\ntasks: {a: {run: x, artifact: {kid: x}}}\n", []string{
 			`3:3 defaults.with: defaults has no key "with"; the keys are queue, class, timeout, schedule_to_close, heartbeat, circuit, retry`,
@@ -242,6 +242,16 @@ func TestParseNamesEveryProblemAndItsPlace(t *testing.T) {
 			"1:84 tasks[3]: a task is a mapping",
 			`1:87 x: a definition has no key "x"`,
 			"1:93 pipeline: the key is written twice, first on line 1",
+		}},
+		{"a pipeline that a task runs", head + "  a: {pipeline: Refund}\n  b: {pipeline: r@0, parent_close: keep}\n  c: {pipeline: r, run: x, limits: {v: 1}, timeout: 1m}\n  d: {run: x, parent_close: abandon}\n  e: {pipeline: [r]}\n", []string{
+			`3:17 tasks.a.pipeline: "Refund" is not a pipeline; write its name, or name@version, as in refund@2`,
+			`4:17 tasks.b.pipeline: "r@0" is not a pipeline`,
+			`4:36 tasks.b.parent_close: "keep" is not what parent_close can be: cancel stops the job that the task runs when its own is stopped, abandon lets it go on`,
+			`5:25 tasks.c.run: task "c" runs a pipeline, whose own tasks have run; remove it`,
+			`5:36 tasks.c.limits: task "c" runs a pipeline, whose own tasks have limits; remove it`,
+			`5:53 tasks.c.timeout: task "c" runs a pipeline, whose own tasks have timeout; remove it`,
+			`6:29 tasks.d.parent_close: parent_close is for a task that runs a pipeline; remove it, or name the pipeline`,
+			`7:17 tasks.e.pipeline: this must be text and is a list`,
 		}},
 		{"JSON with half a character", "{\"pipeline\":\"p\",\n \"tasks\":{\"a\":{\"run\":\"x\",\"with\":\"\\ud800\"}}}", []string{
 			"2:33 tasks.a.with: the text contains half of a surrogate pair",

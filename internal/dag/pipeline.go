@@ -81,6 +81,8 @@ type task struct {
 	compensate           need
 	asks                 Asks
 	effects              string // side_effects: "true", "false" or "idempotent"; "" if it does not say
+	sub                  need   // pipeline
+	close                need   // parent_close
 }
 
 // need is a task's name as it was written somewhere.
@@ -408,6 +410,14 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			t.share, t.shareAt = share, need{"", v, at}
 		case "fallback":
 			t.fallback = need{r.name(v, at, "a task"), v, at}
+		case "pipeline":
+			if s, ok := r.text(v, at); ok {
+				t.sub = need{s, v, at}
+			}
+		case "parent_close":
+			if s, ok := r.text(v, at); ok {
+				t.close = need{s, v, at}
+			}
 		case "compensate":
 			t.compensate = need{r.name(v, at, "a task"), v, at}
 		case "side_effects":
@@ -424,7 +434,12 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 		}
 	}
 	r.asks(&t.asks, v, at)
-	if v.get("run") == nil {
+	if t.close.v != nil && t.sub.v == nil {
+		r.at(t.close.v, t.close.at, "parent_close is for a task that runs a pipeline; remove it, or name the pipeline")
+	}
+	if t.sub.v != nil {
+		r.subPipeline(&t)
+	} else if v.get("run") == nil && v.get("pipeline") == nil {
 		r.at(v, at.member("run"), "the task does not say what to run; write `run: exec` or the name of a handler that a worker has")
 	}
 	return t
@@ -824,7 +839,10 @@ func (c *compiler) node(i int32) {
 		MaxParallel: int32(t.parallel),
 		MinSuccess:  t.share,
 		MaxElements: cmp.Or(t.elements, DefaultElements),
+		Sub:         t.sub.name,
+		Abandon:     t.close.name == "abandon",
 	}
+	c.plan.calls = c.plan.calls || t.sub.v != nil
 	if c.plan.Nodes[i].Batch = t.batch; t.batch > 0 && t.each == nil {
 		c.at(t.batchAt.v, t.batchAt.at, "batch_size parts a list that the task goes over, and task %q goes over none; remove it", t.name)
 	}

@@ -51,6 +51,7 @@ type Plan struct {
 	bounded   []int32    // maps with max_parallel or min_success
 	heirs     [][]int32  // per node with min_success: the maps that go over it and have one too
 	undoes    bool       // a task has a compensation
+	calls     bool       // a task runs a pipeline
 	spoils    [][]Ref    // per node: failures above it that may have been made good; nil if no task's can be
 	lent      []bool     // per node: it undoes another and is given what that was given
 	with      []template // per node; nil where the task has no `with`
@@ -111,6 +112,11 @@ type Node struct {
 	// Compensation is the task that undoes this one when the job ends badly after this
 	// has succeeded, Undoes the one that this is called to undo; or -1.
 	Compensation, Undoes int32
+	// Sub is the pipeline that the task runs as a job of its own, NAME or NAME@VERSION;
+	// empty for a task that a worker runs. Abandon says that the job goes on when the
+	// task's own is stopped.
+	Sub     string
+	Abandon bool
 	// Cache says that a result of the same identity stands in for running the task.
 	Cache bool
 	// Version is that of the handler, for the identity; may be empty.

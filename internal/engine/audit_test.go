@@ -82,6 +82,8 @@ func TestTheAuditSeesWhatIsBroken(t *testing.T) {
 			{"UPDATE task_final SET losses = 7 WHERE status = 12", "I07 attempts: lost its lease, of at most: 7, must be 6"},
 			{"UPDATE task_final SET how = 7 WHERE status = 8", "I10 reuse: ended with the result of another, which is not there; how it ended: 7, must be 0"},
 			{"UPDATE attempts SET n = n + 4 WHERE n > 1", "I07 bound: attempts: 6, of at most 2"},
+			{"DELETE FROM job_children", "I10 children: ended with the result of a job that it has not run; how it ended: 4, must be 0"},
+			{"UPDATE jobs SET parent_task = (SELECT task_id FROM task_running LIMIT 1) WHERE parent_task IS NOT NULL", "I10 children: is run by a task that does not know it; jobs that it knows: 0, must be 1"},
 			{"UPDATE task_running SET generation = 3", "I08 generations: generation that is live, after those that ended: 3, must be 1"},
 			{"INSERT INTO task_final SELECT task_id, 3, job_id, tenant, status, attempt, losses, lease_version, session_id, ready_at, queued_at, claimed_at, finished_at, waits, output, error, how FROM task_final WHERE status = 12",
 				"I08 generations: generation that ended without the one before it: 3, must be 2"},
@@ -275,4 +277,10 @@ func (w *world) mixed() {
 	w.settle(failed(w.acquire(1)[0], drover.ClassPermanent, "no"))
 	w.settle(ok(w.acquire(1)[0], "1"))
 	w.want(undone, drover.Failed)
+	// One whose task has run a pipeline.
+	w.apply("pipeline: inner\ntasks: {a: {run: x}}\n")
+	w.apply("pipeline: outer\ntasks: {sub: {pipeline: inner}}\n")
+	outer := w.submit(drover.NewJob{Pipeline: "outer", Class: drover.Interactive})
+	w.settle(ok(w.acquire(1)[0], "1"))
+	w.want(outer, drover.Succeeded)
 }

@@ -124,7 +124,7 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 		}
 	}
 	head := map[drover.JobID]store.JobRow{}
-	for _, h := range append(heads, x.jobs...) {
+	for _, h := range slices.Concat(heads, x.jobs, x.kids) {
 		head[h.ID] = h
 	}
 	slices.SortFunc(calls, func(a, b call) int {
@@ -179,8 +179,7 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 		}
 		j.Open++
 		x.touched[j.Job] = true
-		t = lifecycle.Met(t, lifecycle.Hold{Paused: j.Paused}, x.now)
-		x.place(t)
+		t = x.begin(c.plan, t, lifecycle.Hold{Paused: j.Paused})
 		x.watch(t, c.plan.terms(t.Node).closes)
 	}
 	slices.SortFunc(x.replayed, compareLetters)

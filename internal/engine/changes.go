@@ -23,6 +23,8 @@ type changes struct {
 	now lifecycle.Instant
 
 	jobs     []store.JobRow
+	kids     []store.JobRow   // that tasks run
+	children []store.ChildRow // which tasks run them
 	timers   []store.JobRow
 	tasks    []store.TaskRow
 	live     []lifecycle.Task // rows to stand in a live table
@@ -55,6 +57,9 @@ type changes struct {
 	queues  map[int32]bool                  // with new claimable tasks
 	plans   map[drover.JobID]*compiled      // of jobs a task of which has ended
 	calls   []call                          // tasks that are to run now
+	parents map[drover.JobID]drover.TaskID  // of jobs that tasks run: which
+	look    []drover.TaskID                 // tasks that wait for a job of their own, to be looked at after the commit
+	asked   int64                           // jobs of which something is asked that is to be passed on
 	undo    []*store.JobLive                // jobs whose tasks have all ended and that undo what they did
 	unhold  []drover.JobID                  // jobs whose cancel is over: what runs finally begins
 	failed  map[drover.JobID]failing        // jobs that stop because a task of theirs failed
@@ -262,6 +267,33 @@ func (x *changes) over(j *store.JobLive) {
 	x.event(j, jobEndEvent(f.Status), drover.TaskID{}, nil)
 	f.Events = j.Events
 	x.ended = append(x.ended, f)
+	if p, ok := x.parents[j.Job]; ok {
+		x.look = append(x.look, p)
+	}
+}
+
+// belongs notes of jobs that tasks run which.
+func (x *changes) belongs(heads map[drover.JobID]store.JobHead) {
+	for id, h := range heads {
+		if h.Parent.IsZero() {
+			continue
+		}
+		if x.parents == nil {
+			x.parents = map[drover.JobID]drover.TaskID{}
+		}
+		x.parents[id] = h.Parent
+	}
+}
+
+// begin places a task that may run: with a worker, or waiting for the job that it runs.
+func (x *changes) begin(plan *compiled, t lifecycle.Task, hold lifecycle.Hold) lifecycle.Task {
+	if plan == nil || plan.Nodes[t.Node].Sub == "" {
+		t = lifecycle.Met(t, hold, x.now)
+	} else if t = lifecycle.Parked(t, t.Lane, x.now); t.Status == drover.Waiting {
+		x.look = append(x.look, t.ID)
+	}
+	x.place(t)
+	return t
 }
 
 // sweepInline is how many open tasks a failed job may have for the settle that
@@ -342,6 +374,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for c := range slices.Chunk(x.jobs, rowsAtOnce) {
 		add(store.InsertJobs(c))
 	}
+	add(store.InsertChildJobs(x.kids), store.InsertChildren(x.children))
 	for c := range slices.Chunk(x.tasks, rowsAtOnce) {
 		add(store.InsertTasks(c))
 	}

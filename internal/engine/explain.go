@@ -355,24 +355,26 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 	if h := x.hold(store.HoldPause); h != nil {
 		list = append(list, explain.JobPaused(x.row.ID, h.Actor, h.Reason, h.At.Time()))
 	}
-	circuit, err := x.circuit(ctx, lane)
-	if err != nil {
-		return nil, start, false, err
-	}
-	if circuit != nil {
-		list = append(list, *circuit)
-	}
-	for _, q := range x.queues {
-		if q.ID == s.Queue && q.Paused {
-			b := x.queuePaused(t.Queue)
-			b.Since = q.ChangedAt.Time()
-			list = append(list, b)
-		}
-	}
 	admitted := t.Status != drover.Ready || s.live.Lane == lifecycle.HeldLane
-	if b := staff.unfit(); b != nil && admitted { // of others the decision says it
-		b.Since = cmp.Or(t.ReadyAt, s.live.Since.Time())
-		list = append(list, *b)
+	if t.Kind != dag.SubKind { // no worker runs such a task
+		circuit, err := x.circuit(ctx, lane)
+		if err != nil {
+			return nil, start, false, err
+		}
+		if circuit != nil {
+			list = append(list, *circuit)
+		}
+		for _, q := range x.queues {
+			if q.ID == s.Queue && q.Paused {
+				b := x.queuePaused(t.Queue)
+				b.Since = q.ChangedAt.Time()
+				list = append(list, b)
+			}
+		}
+		if b := staff.unfit(); b != nil && admitted { // of others the decision says it
+			b.Since = cmp.Or(t.ReadyAt, s.live.Since.Time())
+			list = append(list, *b)
+		}
 	}
 	open := len(list) == 0
 	switch t.Status {
@@ -401,6 +403,12 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 		}
 		more, w, ok, err := x.inLine(ctx, s, t, staff, open)
 		return append(list, more...), w, ok && open, err
+	case drover.Waiting:
+		for _, b := range t.Blockers { // the job that it runs
+			b.Since = s.live.Since.Time()
+			list = append(list, b)
+		}
+		return list, start, false, nil
 	}
 	b := drover.Blocker{Code: drover.BlockerSignal, Subject: drover.Subject{Kind: "task"}, Since: s.live.Since.Time(), Message: "Waiting for a signal."}
 	if t.Status == drover.DispatchPending {

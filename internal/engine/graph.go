@@ -418,8 +418,7 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 				x.place(lifecycle.LinedUp(t, x.now))
 				continue
 			}
-			t = lifecycle.Met(t, hold, x.now)
-			x.place(t)
+			t = x.begin(g.plan, t, hold)
 			x.watch(t, g.terms(t.Node).closes)
 		case dag.IsSkipped, dag.IsBlocked, dag.IsBroken:
 			g.end(x, live, s)

@@ -20,22 +20,24 @@ const sweepRows = 5000
 // ends when the worker acknowledges, or by force after the grace. It needs no
 // live worker. Cancelling a job that is being cancelled changes nothing.
 func (e *Engine) Cancel(ctx context.Context, c Caller, id drover.JobID, r Request) (drover.Job, error) {
-	return e.hold(ctx, c, id, r, "cancel", func(ctx context.Context, tx store.Tx, x *changes, j *store.JobLive) error {
-		if j.Cancelling == store.CauseUser || j.Phase == phaseUndo {
-			return nil // what undoes the job's work is not stopped
+	return e.hold(ctx, c, id, r, "cancel", cancelRow)
+}
+
+func cancelRow(ctx context.Context, tx store.Tx, x *changes, j *store.JobLive, c Caller, r Request) error {
+	if j.Cancelling == store.CauseUser || j.Phase == phaseUndo {
+		return nil // what undoes the job's work is not stopped
+	}
+	if j.Cancelling != 0 && j.Cancelling != store.CauseFinish {
+		return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping already: %s", j.Job, causeText(j.Cancelling))
+	}
+	if j.Cancelling == store.CauseFinish {
+		if err := tx.Pipe(ctx, store.DeleteHold(j.Job, store.HoldCancel)); err != nil {
+			return err
 		}
-		if j.Cancelling != 0 && j.Cancelling != store.CauseFinish {
-			return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping already: %s", id, causeText(j.Cancelling))
-		}
-		if j.Cancelling == store.CauseFinish {
-			if err := tx.Pipe(ctx, store.DeleteHold(id, store.HoldCancel)); err != nil {
-				return err
-			}
-		}
-		x.cancel(j, store.CauseUser, c.Actor, r.Reason)
-		x.event(j, drover.JobCancelRequested, drover.TaskID{}, actionData(c, r))
-		return nil
-	})
+	}
+	x.cancel(j, store.CauseUser, c.Actor, r.Reason)
+	x.event(j, drover.JobCancelRequested, drover.TaskID{}, actionData(c, r))
+	return nil
 }
 
 func causeText(cause store.Cause) string {
@@ -49,38 +51,42 @@ func causeText(cause store.Cause) string {
 	}
 }
 
-// Pause keeps tasks of a job from starting; what runs goes on. Pausing a paused
-// job changes nothing.
+// Pause keeps tasks of a job from starting, and those of the jobs that they run; what
+// runs goes on. Pausing a paused job changes nothing.
 func (e *Engine) Pause(ctx context.Context, c Caller, id drover.JobID, r Request) (drover.Job, error) {
-	return e.hold(ctx, c, id, r, "pause", func(ctx context.Context, tx store.Tx, x *changes, j *store.JobLive) error {
-		if j.Paused {
-			return nil
-		}
-		if j.Cancelling != 0 {
-			return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping: %s", id, causeText(j.Cancelling))
-		}
-		j.Paused = true
-		j.Graph++
-		x.holds = append(x.holds, store.Hold{Job: id, Kind: store.HoldPause, Cause: store.CauseUser, At: x.now, Actor: c.Actor, Reason: r.Reason})
-		x.event(j, drover.JobPaused, drover.TaskID{}, actionData(c, r))
-		x.sweep = append(x.sweep, id)
-		return tx.Pipe(ctx, store.DeleteHold(id, store.HoldResume))
-	})
+	return e.hold(ctx, c, id, r, "pause", pauseRow)
 }
 
-// Resume lets a paused job go on.
+func pauseRow(ctx context.Context, tx store.Tx, x *changes, j *store.JobLive, c Caller, r Request) error {
+	if j.Paused {
+		return nil
+	}
+	if j.Cancelling != 0 {
+		return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping: %s", j.Job, causeText(j.Cancelling))
+	}
+	j.Paused = true
+	j.Graph++
+	x.holds = append(x.holds, store.Hold{Job: j.Job, Kind: store.HoldPause, Cause: store.CauseUser, At: x.now, Actor: c.Actor, Reason: r.Reason})
+	x.event(j, drover.JobPaused, drover.TaskID{}, actionData(c, r))
+	x.sweep = append(x.sweep, j.Job)
+	return tx.Pipe(ctx, store.DeleteHold(j.Job, store.HoldResume), store.AskChildren(j.Job, store.WantPause, &x.asked))
+}
+
+// Resume lets a paused job go on, and the jobs that its tasks run.
 func (e *Engine) Resume(ctx context.Context, c Caller, id drover.JobID, r Request) (drover.Job, error) {
-	return e.hold(ctx, c, id, r, "resume", func(ctx context.Context, tx store.Tx, x *changes, j *store.JobLive) error {
-		if !j.Paused {
-			return nil
-		}
-		j.Paused = false
-		j.Graph++
-		x.holds = append(x.holds, store.Hold{Job: id, Kind: store.HoldResume, Cause: store.CauseUser, At: x.now, Actor: c.Actor})
-		x.event(j, drover.JobResumed, drover.TaskID{}, actionData(c, r))
-		x.sweep = append(x.sweep, id)
-		return tx.Pipe(ctx, store.DeleteHold(id, store.HoldPause))
-	})
+	return e.hold(ctx, c, id, r, "resume", resumeRow)
+}
+
+func resumeRow(ctx context.Context, tx store.Tx, x *changes, j *store.JobLive, c Caller, r Request) error {
+	if !j.Paused {
+		return nil
+	}
+	j.Paused = false
+	j.Graph++
+	x.holds = append(x.holds, store.Hold{Job: j.Job, Kind: store.HoldResume, Cause: store.CauseUser, At: x.now, Actor: c.Actor})
+	x.event(j, drover.JobResumed, drover.TaskID{}, actionData(c, r))
+	x.sweep = append(x.sweep, j.Job)
+	return tx.Pipe(ctx, store.DeleteHold(j.Job, store.HoldPause), store.AskChildren(j.Job, store.WantResume, &x.asked))
 }
 
 func actionData(c Caller, r Request) []byte {
@@ -127,7 +133,7 @@ func (e *Engine) once(ctx context.Context, tx store.Tx, c Caller, r Request, act
 
 // hold changes a live job's row under its lock. A job of one task gets a row of
 // its own first.
-func (e *Engine) hold(ctx context.Context, c Caller, id drover.JobID, r Request, action string, change func(context.Context, store.Tx, *changes, *store.JobLive) error) (drover.Job, error) {
+func (e *Engine) hold(ctx context.Context, c Caller, id drover.JobID, r Request, action string, change func(context.Context, store.Tx, *changes, *store.JobLive, Caller, Request) error) (drover.Job, error) {
 	if err := checkRequest(&r); err != nil {
 		return drover.Job{}, err
 	}
@@ -155,7 +161,7 @@ func (e *Engine) hold(ctx context.Context, c Caller, id drover.JobID, r Request,
 			}
 			return drover.Errorf(drover.CodeInvalidTransition, "job %s is %s already; it cannot be %s", id, last.Status, map[string]string{"cancel": "cancelled", "pause": "paused", "resume": "resumed"}[action])
 		}
-		if err := change(ctx, tx, x, j); err != nil {
+		if err := change(ctx, tx, x, j, c, r); err != nil {
 			return err
 		}
 		return x.save(ctx, tx)
@@ -235,6 +241,12 @@ func (e *Engine) sweepPass(ctx context.Context, id drover.JobID) (n int, err err
 		return 0, fmt.Errorf("sweep job %s: %w", id, err)
 	}
 	e.tell(x)
+	if x.asked > 0 {
+		if _, err := e.ChildrenOnce(ctx); err != nil {
+			return n, err
+		}
+	}
+	e.lookAfter(ctx, x.look)
 	return n, nil
 }
 
@@ -257,13 +269,26 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 	id := h.Job
 	var rows []lifecycle.Task
 	var list []store.Stmt
-	if x.now > h.At.Add(e.opts.CancelGrace) && h.Cause != store.CauseFinish {
+	spare := store.SpareOwned
+	switch {
+	case h.Cause == store.CauseFinish:
+		spare = store.SpareBegun
+	case x.now > h.At.Add(e.opts.CancelGrace):
+		spare = store.SpareNone
 		list = append(list, store.TakeJobRunning(id, sweepRows, &rows))
 	}
 	heads := map[drover.JobID]store.JobHead{}
-	list = append(append(list, store.TakeJobLive(id, sweepRows, &rows)...), store.ReadJobHeads([]drover.JobID{id}, heads))
+	list = append(append(list, store.TakeJobLive(id, spare, sweepRows, &rows)...), store.ReadJobHeads([]drover.JobID{id}, heads))
 	if err := tx.Pipe(ctx, list...); err != nil {
 		return 0, err
+	}
+	x.belongs(heads)
+	var plan *compiled
+	if p := heads[id].Pipeline; p != 0 {
+		var err error
+		if plan, err = e.plan(ctx, tx, p); err != nil {
+			return 0, err
+		}
 	}
 	if err := e.lockJobs(ctx, tx, x, []drover.JobID{id}); err != nil {
 		return 0, err
@@ -278,18 +303,16 @@ func (e *Engine) sweepCancel(ctx context.Context, tx store.Tx, x *changes, h sto
 	if err := stillHeld(ctx, tx, h); err != nil {
 		return 0, err
 	}
+	if plan != nil && plan.Calls() && h.Cause != store.CauseFinish {
+		if err := tx.Pipe(ctx, store.AskChildren(id, store.WantCancel, &x.asked)); err != nil {
+			return 0, err
+		}
+	}
 	if len(rows) == 0 {
 		return 0, nil
 	}
 	if err := readLineWaits(ctx, tx, pointers(rows)); err != nil {
 		return 0, err
-	}
-	var plan *compiled
-	if p := heads[id].Pipeline; p != 0 {
-		var err error
-		if plan, err = e.plan(ctx, tx, p); err != nil {
-			return 0, err
-		}
 	}
 	kind := ""
 	if plan == nil {

@@ -35,7 +35,7 @@ var lockOrder = map[string]int{
 	"lock pending": 4, "take a job's pending": 4,
 
 	"take a job's ready": 5, "take a job's ready that are not held": 5, "take a job's held": 5, "take ready": 5, "take watched ready": 5,
-	"take a job's delayed": 6, "take due": 6, "take watched delayed": 6,
+	"take waiting": 6, "take a job's delayed": 6, "take a job's delayed that are stopped": 6, "take a job's delayed that have not begun": 6, "take due": 6, "take watched delayed": 6,
 	"take a job's queued": 7, "lock a job's queued": 7, "take watched queued": 7,
 
 	"lock job_live": 8,
@@ -43,6 +43,8 @@ var lockOrder = map[string]int{
 	"take those in line": 8, // steps over rows that are locked
 
 	"lock dead letters": 9,
+
+	"ask something of children": 10, "ask a child to stop": 10, "note what was passed on to a child": 10,
 
 	"insert holds": 10, "share holds": 10, "lock hold": 10, "delete hold": 10, "delete holds": 10,
 
@@ -366,6 +368,31 @@ tasks: {a: {run: k}, b: {run: k}, c: {run: k, needs: [a]}}
 		must(w.CloseLetters(ctx, w.c, engine.BatchRequest{Filter: &engine.LetterQuery{}, Request: engine.Request{Reason: "enough"}}))
 		must(w.CancelOperation(ctx, w.c, first(w.ReplayLetters(ctx, w.c, engine.BatchRequest{Filter: &engine.LetterQuery{}, Reopen: true, Canary: 1})).ID, engine.Request{}))
 		w.step("file", w.FileOnce)
+		// Pipelines that run each other, stopped, paused, marked, and by force.
+		w.apply("pipeline: leaf\ntasks: {a: {run: k}}\n")
+		w.apply("pipeline: top\non_failure: finish_running\ntasks: {y: {run: k}, z: {run: k}, sub: {pipeline: leaf, for_each: [1, 2, 3]}}\n")
+		for range 2 {
+			n := drover.NewJob{Pipeline: "top"}
+			act(n, func(drover.JobID, []drover.Lease) {})
+			act(n, func(id drover.JobID, l []drover.Lease) {
+				w.step("children", w.ChildrenOnce)
+				must(w.Pause(ctx, w.c, id, engine.Request{}))
+				must(w.Resume(ctx, w.c, id, engine.Request{}))
+				must(w.Mark(ctx, w.c, w.tasksOf(id)[3].ID, engine.MarkRequest{Status: drover.Skipped, Request: engine.Request{Reason: "no"}}))
+				must(w.Cancel(ctx, w.c, id, engine.Request{}))
+				w.clock.add += time.Minute
+				loops()
+			})
+			act(n, func(drover.JobID, []drover.Lease) {
+				w.exec("DELETE FROM task_delayed WHERE task_id = (SELECT task_id FROM task_delayed ORDER BY task_id LIMIT 1)")
+				w.diverging(true)
+			})
+			act(n, func(_ drover.JobID, l []drover.Lease) {
+				w.settle(failed(l[0], drover.ClassRetryable, "again"))
+				w.settle(failed(l[1], drover.ClassPermanent, "no"))
+				loops()
+			})
+		}
 		// Circuits, several in a batch.
 		for i := range 12 {
 			w.submit(drover.NewJob{Kind: "k", Circuit: string(rune('a' + (i*5)%12))})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -139,9 +140,11 @@ func heldJobs(ctx context.Context, tx store.Tx, tasks []lifecycle.Task) (map[dro
 	return held, nil
 }
 
-// TimersOnce starts what is due: retries, snoozes and start times.
+// TimersOnce starts what is due: retries, snoozes and start times; and looks at tasks
+// that wait for jobs of their own.
 func (e *Engine) TimersOnce(ctx context.Context) (int, error) {
-	return e.moveOnce(ctx, "timers", func(ctx context.Context, tx store.Tx, x *changes) (int, error) {
+	var look []drover.TaskID
+	n, err := e.moveOnce(ctx, "timers", func(ctx context.Context, tx store.Tx, x *changes) (int, error) {
 		var rows []lifecycle.Task
 		if err := tx.Pipe(ctx, store.TakeDue(x.now, takeAtOnce, &rows)); err != nil || len(rows) == 0 {
 			return 0, err
@@ -150,11 +153,30 @@ func (e *Engine) TimersOnce(ctx context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		look = nil
 		for _, t := range rows {
-			x.place(lifecycle.Due(t, lifecycle.Hold{Paused: held[t.Job]}, x.now))
+			lane, err := e.laneOf(ctx, tx, t.Lane)
+			if err != nil {
+				return 0, err
+			}
+			switch {
+			case t.Status == drover.Waiting:
+				t.DueAt = x.now.Add(childLook)
+			case lane.Kind == dag.SubKind:
+				t = lifecycle.Parked(t, t.Lane, x.now)
+			default:
+				x.place(lifecycle.Due(t, lifecycle.Hold{Paused: held[t.Job]}, x.now))
+				continue
+			}
+			x.place(t)
+			look = append(look, t.ID)
 		}
 		return len(rows), nil
 	})
+	if err == nil {
+		e.lookAfter(ctx, look)
+	}
+	return n, err
 }
 
 // moveOnce runs a step in a transaction, saves and tells.

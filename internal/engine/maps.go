@@ -134,7 +134,11 @@ func (x *changes) turns(ctx context.Context, tx store.Tx, list []*graph) error {
 		if err != nil {
 			return err
 		}
-		t = lifecycle.TurnCame(t, to.lane, lifecycle.Hold{Paused: x.job(t.Job).Paused}, x.now)
+		if g.plan.Nodes[t.Node].Sub == "" {
+			t = lifecycle.TurnCame(t, to.lane, lifecycle.Hold{Paused: x.job(t.Job).Paused}, x.now)
+		} else if t = lifecycle.Parked(t, to.lane, x.now); t.Status == drover.Waiting {
+			x.look = append(x.look, t.ID)
+		}
 		x.place(t)
 		x.watch(t, g.terms(t.Node).closes)
 	}

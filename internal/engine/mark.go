@@ -135,7 +135,10 @@ func (e *Engine) Mark(ctx context.Context, c Caller, id drover.TaskID, r MarkReq
 			if taken[0].Lane == lifecycle.HeldLane {
 				taken[0].Lane = row.Lane
 			}
-			return e.decide(ctx, tx, x, []*report{{task: taken[0], mark: m, Outcome: drover.Outcome{TaskID: id, Status: outcomeMarked, Output: r.Output}}})
+			if err := e.decide(ctx, tx, x, []*report{{task: taken[0], mark: m, Outcome: drover.Outcome{TaskID: id, Status: outcomeMarked, Output: r.Output}}}); err != nil || taken[0].Status != drover.Waiting {
+				return err
+			}
+			return tx.Pipe(ctx, store.StopChild(id, taken[0].Generation, &x.asked))
 		}
 		h, err := head(ctx, tx, c, row.Job)
 		if err != nil {

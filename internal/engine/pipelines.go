@@ -42,6 +42,9 @@ func (e *Engine) RegisterPipeline(ctx context.Context, c Caller, file string, sr
 	if err != nil {
 		return drover.Pipeline{}, err
 	}
+	if err := e.checkCalls(ctx, c, p); err != nil {
+		return drover.Pipeline{}, err
+	}
 	hash := p.Hash()
 	row := store.PipelineVersion{Tenant: c.Tenant, Name: p.Name, Hash: hash[:], Definition: p.Canonical(), Source: clearText(string(src)), Creator: c.Actor}
 	var created bool

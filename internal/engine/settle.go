@@ -335,6 +335,7 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		}
 		plans[id] = p
 	}
+	x.belongs(heads)
 	for _, r := range reports {
 		if p := plans[r.task.Job]; p != nil && int(r.task.Node) >= len(p.Nodes) {
 			e.jobHeads.forget(r.task.Job)
@@ -388,14 +389,26 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		}
 		g.ended(&r.task, as, r.Output)
 	}
+	var waiting, woken []lifecycle.Task // for jobs that have ended
+	for _, r := range reports {
+		if r.task.Status == drover.Waiting && r.mark == nil {
+			waiting = append(waiting, r.task)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b lifecycle.Task) int {
+		return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
+	})
 	// In one trip the versions of the graphs are read, every row that these ends may
 	// change is locked, and the jobs' rows last.
 	var live []store.JobLive
 	now := map[drover.JobID]store.JobHead{}
 	err = resolve(ctx, tx, e, x.now, list, false, around{
 		before: []store.Stmt{store.ReadGraphs(jobs, graphs, now), store.ReadPolicies(kindTasks, policies)},
-		after:  []store.Stmt{store.LockJobLive(jobs, &live), readMaps(list)},
+		after:  []store.Stmt{store.TakeWaiting(waiting, &woken), store.LockJobLive(jobs, &live), readMaps(list)},
 		then: func() error {
+			if len(woken) != len(waiting) {
+				return store.ErrRetry // somebody was faster
+			}
 			for id, h := range now {
 				if h != heads[id] {
 					e.jobHeads.forget(id)
@@ -490,6 +503,8 @@ func (r *report) next(on terms, hold lifecycle.Hold, now lifecycle.Instant) (aft
 	switch {
 	case r.mark != nil:
 		return lifecycle.Marked(t, r.mark.status, now), false
+	case t.Status == drover.Waiting:
+		after = lifecycle.Joined(t, r.Status == drover.OutcomeSucceeded, now)
 	case r.Status == drover.OutcomeSucceeded:
 		if after = lifecycle.Succeeded(t, now); r.first != nil {
 			after.How = lifecycle.HowReused
@@ -521,6 +536,9 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 		j = x.loaded[t.Job]
 	}
 	how := ending{was: &r.task, outcome: r.Status, failure: r.Error, stop: r.stop}
+	if t.Status == drover.Waiting {
+		how.was = nil // no worker had it
+	}
 	how.at(plan, t.Node, t.Index, lane.Kind)
 	hold := lifecycle.Hold{Paused: j != nil && j.Paused}
 	cancelling := j != nil && j.Cancelling != 0 && j.Cancelling != store.CauseFinish
@@ -616,7 +634,7 @@ func ended(how *ending, t lifecycle.Task, cause store.Cause, forced bool, now li
 	case cause == store.CauseFinish:
 		how.reason = "finish_running"
 		return lifecycle.Blocked(t, now)
-	case cause == store.CauseFailFast && t.Status != drover.Running:
+	case cause == store.CauseFailFast && t.Status != drover.Running && t.Status != drover.Waiting:
 		how.reason = "fail_fast"
 		return lifecycle.Skipped(t, now)
 	case cause == store.CauseFailFast:
@@ -687,6 +705,12 @@ func (e *Engine) after(ctx context.Context, x *changes) {
 			e.log.WarnContext(ctx, "job not swept; will try again", "job_id", id.String(), "err", err)
 		}
 	}
+	if x.asked > 0 {
+		if _, err := e.ChildrenOnce(ctx); err != nil {
+			e.log.WarnContext(ctx, "jobs of tasks not told; will try again", "err", err)
+		}
+	}
+	e.lookAfter(ctx, x.look)
 }
 
 func sortReports(reports []*report) {

@@ -51,6 +51,9 @@ type draft struct {
 	// late refuses it as a new job, because of the time it comes at; a repeat of one
 	// that was accepted in time gets that one.
 	late *drover.Error
+	// Of a job that a task runs: which, and what the event of its acceptance says.
+	parent   drover.TaskID
+	accepted []byte
 }
 
 // Submit stores jobs with their tasks and idempotency records in one
@@ -342,11 +345,15 @@ func (e *Engine) start(ctx context.Context, tx store.Tx, c Caller, d *draft, x *
 		x.events = append(x.events, store.EventRow{Job: d.ID, Seq: 1, Type: drover.JobAccepted, At: x.now})
 		return nil
 	}
-	row.Pipeline, row.Input = d.plan.ID, d.Input
-	x.jobs = append(x.jobs, row)
+	row.Pipeline, row.Input, row.Parent = d.plan.ID, d.Input, d.parent
+	if d.parent.IsZero() {
+		x.jobs = append(x.jobs, row)
+	} else {
+		x.kids = append(x.kids, row)
+	}
 	live := &store.JobLive{Job: d.ID, Tenant: c.Tenant, Run: 1}
 	x.newJob(live)
-	x.event(live, drover.JobAccepted, drover.TaskID{}, nil)
+	x.event(live, drover.JobAccepted, drover.TaskID{}, d.accepted)
 	g := newGraph(d.plan, d.ID, int32(len(d.plan.Nodes)))
 	g.input, g.have, g.trace = row.Input, true, d.trace
 	for _, r := range d.plan.Start() {

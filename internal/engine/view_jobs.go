@@ -365,6 +365,9 @@ func (e *Engine) showJobs(ctx context.Context, tx store.Tx, c Caller, rows []sto
 		}
 		why[f.Job] = d
 	}
+	if err := showParents(ctx, tx, rows, out); err != nil {
+		return nil, err
+	}
 	if err := e.showDegraded(ctx, tx, rows, out); err != nil {
 		return nil, err
 	}
@@ -445,10 +448,14 @@ func (e *Engine) fillJob(ctx context.Context, tx store.Tx, r store.JobRow, j *dr
 		if err := e.fillCompensation(ctx, tx, r, j); err != nil {
 			return err
 		}
+		if err := e.fillChildren(ctx, tx, r, j); err != nil {
+			return err
+		}
 	}
 	switch {
 	case j.Status == drover.Succeeded:
-		return e.fillResult(ctx, tx, r, j)
+		_, err := e.fillResult(ctx, tx, r, j)
+		return err
 	case j.Status == drover.Running && r.Pipeline != 0:
 		return e.fillProgress(ctx, tx, r, j)
 	}
@@ -456,30 +463,30 @@ func (e *Engine) fillJob(ctx context.Context, tx store.Tx, r store.JobRow, j *dr
 }
 
 // fillResult sets the result: the output of the one task nobody waits for, a
-// list where that is mapped; of several such tasks an object of theirs by name.
-func (e *Engine) fillResult(ctx context.Context, tx store.Tx, r store.JobRow, j *drover.Job) error {
+// list where that is mapped; of several such tasks an object of theirs by name. One
+// that is too long is left out: whole says that it was not.
+func (e *Engine) fillResult(ctx context.Context, tx store.Tx, r store.JobRow, j *drover.Job) (whole bool, err error) {
 	nodes, plan := []int32{0}, (*compiled)(nil)
 	if r.Pipeline != 0 {
-		var err error
 		if plan, err = e.plan(ctx, tx, r.Pipeline); err != nil {
-			return err
+			return false, err
 		}
 		nodes = plan.Sinks()
 	}
 	var sizes []int64
 	if err := tx.Pipe(ctx, store.ResultSizes(r.ID, nodes, &sizes)); err != nil {
-		return err
+		return false, err
 	}
 	var size int64
 	for _, n := range sizes {
 		size += n
 	}
 	if size > maxResult {
-		return nil
+		return false, nil
 	}
 	var list []store.Result
 	if err := tx.Pipe(ctx, store.Results(r.ID, nodes, &list)); err != nil {
-		return err
+		return false, err
 	}
 	byNode := map[int32][]json.RawMessage{}
 	for _, x := range list {
@@ -503,7 +510,7 @@ func (e *Engine) fillResult(ctx context.Context, tx store.Tx, r store.JobRow, j 
 		if mapped := plan != nil && plan.Nodes[nodes[0]].Mapped; mapped || (len(list) > 0 && len(list[0].Output) > 0) {
 			j.Result = one(nodes[0])
 		}
-		return nil
+		return true, nil
 	}
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -513,7 +520,7 @@ func (e *Engine) fillResult(ctx context.Context, tx store.Tx, r store.JobRow, j 
 		}
 		name, err := json.Marshal(plan.Nodes[node].Name)
 		if err != nil {
-			return err
+			return false, err
 		}
 		b.Write(name)
 		b.WriteByte(':')
@@ -521,7 +528,7 @@ func (e *Engine) fillResult(ctx context.Context, tx store.Tx, r store.JobRow, j 
 	}
 	b.WriteByte('}')
 	j.Result = b.Bytes()
-	return nil
+	return true, nil
 }
 
 func joinList(items []json.RawMessage) json.RawMessage {

@@ -173,6 +173,9 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 			t.Worker = workers[s.final.Task.Session].Name
 		}
 	}
+	if err := showChildren(ctx, tx, out); err != nil {
+		return nil, err
+	}
 	return out, e.blockers(ctx, tx, list, out)
 }
 

@@ -115,6 +115,16 @@ func DependencyFailed(reason string) drover.Blocker {
 		Remedies: []drover.Remedy{{Action: "replay_failed", Message: "Replay the task that failed when its cause is gone."}}}
 }
 
+// ChildJob is the wait of a task for the job that it runs; a zero one has not been made.
+func ChildJob(job drover.JobID) drover.Blocker {
+	b := drover.Blocker{Code: drover.BlockerChildJob, Subject: drover.Subject{Kind: "job"}, Message: "The job that it runs has not been made yet."}
+	if !job.IsZero() {
+		b.Subject.Name, b.Message = job.String(), "The job that it runs has not ended."
+		b.Remedies = []drover.Remedy{{Action: "explain_child", Command: "drover explain " + job.String(), Message: "See what that job waits for."}}
+	}
+	return b
+}
+
 // Schedule is the wait for a start time.
 func Schedule(due, now time.Time) drover.Blocker {
 	return drover.Blocker{Code: drover.BlockerSchedule, Subject: drover.Subject{Kind: "time"}, Until: due, ETA: exactly(due.Sub(now), "its start time"),

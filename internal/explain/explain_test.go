@@ -17,7 +17,7 @@ func every() []drover.Blocker {
 		Dependency([]Parent{{Name: "decode", Total: 20, Ended: 5}}, nil), DependencyFailed("task decode failed"), Schedule(now.Add(time.Hour), now), Retry(now.Add(time.Minute), now, 2, 4, &drover.Failure{Class: drover.ClassRetryable, Message: "no answer"}),
 		JobPaused(drover.JobID{1}, "ann", "", now), QueuePaused("gpu"), Circuit("api", drover.CircuitOpen, "no answer", drover.TaskID{}, now, now), NoWorker(w), NoMatch(w), Draining(w),
 		WorkersFull("gpu", 2, 2, Place{Position: 4, Of: 17}), Ahead(drover.BlockerPriority, "gpu", drover.Urgent, 3, false, Place{Position: 4, Of: 17}), Ahead(drover.BlockerFairShare, "gpu", drover.Normal, 0, false, Place{Position: 4, Of: 17}),
-		Handoff("gpu"), Resources("gpu", "mem_mb", 100, 200), ResourcesFull("gpu", "gpu", 2, 2, 1, Place{Position: 4, Of: 17}),
+		ChildJob(drover.JobID{1}), Handoff("gpu"), Resources("gpu", "mem_mb", 100, 200), ResourcesFull("gpu", "gpu", 2, 2, 1, Place{Position: 4, Of: 17}),
 	}
 	for code := range nouns {
 		list = append(list, Limit(code, "x", "", 5, 5, 1, time.Time{}, Place{Position: 4, Of: 17}))

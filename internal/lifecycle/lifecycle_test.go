@@ -127,6 +127,26 @@ var moves = []move{
 	{EventMet, 0, func(t Task, h Hold, _ drover.Retry, _ *draws, now Instant) Task { return Met(t, h, now) }},
 	{EventDue, 0, func(t Task, h Hold, _ drover.Retry, _ *draws, now Instant) Task { return Due(t, h, now) }},
 	{EventAdmit, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Admitted(t, 3, now) }},
+	{EventAdmit, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task {
+		if t.DueAt = 0; t.Status == drover.Pending {
+			panic("that is EventMet")
+		}
+		return Parked(t, 3, now)
+	}},
+	{EventMet, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task {
+		if t.DueAt = 0; t.Status == drover.Ready {
+			panic("that is EventAdmit")
+		}
+		return Parked(t, 3, now)
+	}},
+	{EventDefer, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task {
+		if t.DueAt = now + 1; t.Status == drover.Pending {
+			panic("that is no move")
+		}
+		return Parked(t, 3, now)
+	}},
+	{EventJoin, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Joined(t, true, now) }},
+	{EventJoin, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Joined(t, false, now) }},
 	{EventUnadmit, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Held(t, now) }},
 	{EventClaim, 1, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Claimed(t, 7, 1, now) }},
 	{EventSucceed, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Succeeded(t, now) }},

@@ -64,12 +64,12 @@ func (t *Task) sums(now Instant) []int64 {
 // TestReasonsOfAdmissionsAreKnownByTheirCodes.
 func TestReasonsOfAdmissionsAreKnownByTheirCodes(t *testing.T) {
 	t.Parallel()
-	for r := WaitQueuePaused; r < reasons; r++ {
+	for r := WaitQueuePaused; r <= WaitWorkersFull; r++ {
 		if got := ReasonOf(r.String()); got != r || r.String() == "unknown" {
 			t.Errorf("%d is %q, which is %d", r, r, got)
 		}
 	}
-	for _, code := range []string{"", "handoff", "run", "dependency", "unknown"} {
+	for _, code := range []string{"", "handoff", "run", "dependency", "child_job", "unknown"} {
 		if got := ReasonOf(code); got != WaitHandoff {
 			t.Errorf("%q is %s", code, got)
 		}

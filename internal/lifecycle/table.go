@@ -26,6 +26,7 @@ const (
 	EventLose     Event = "lease lost"
 	EventPark     Event = "parked"
 	EventWake     Event = "woken"
+	EventJoin     Event = "its job ended"
 	EventDue      Event = "due"
 	EventReuse    Event = "reused"
 	EventNoExpand Event = "expansion failed"
@@ -56,8 +57,8 @@ var (
 // tests come from it; a move that is not in it is refused.
 func Table() []Transition {
 	return []Transition{
-		{EventMet, s(drover.Pending), s(drover.Ready, drover.Queued), "the last parent ended well; at once QUEUED when no limit applies, the queue is not paused, the job is not held and its map's max_parallel has room"},
-		{EventAdmit, s(drover.Ready), s(drover.Queued, drover.DispatchPending), "its turn came; DISPATCH_PENDING where a broker carries the queue"},
+		{EventMet, s(drover.Pending), s(drover.Ready, drover.Queued, drover.Waiting), "the last parent ended well; at once QUEUED when no limit applies, the queue is not paused, the job is not held and its map's max_parallel has room; WAITING when it runs a pipeline, once its start time has come"},
+		{EventAdmit, s(drover.Ready), s(drover.Queued, drover.DispatchPending, drover.Waiting), "its turn came; DISPATCH_PENDING where a broker carries the queue; WAITING when it runs a pipeline"},
 		{EventPublish, s(drover.DispatchPending), s(drover.Queued), "the broker confirmed the message"},
 		{EventUnadmit, s(drover.Queued, drover.DispatchPending), s(drover.Ready), "its job or queue was paused, a limit came to apply to it, or no worker is left that runs it"},
 		{EventDefer, s(drover.Ready), s(drover.Pending), "it has a place among its map's max_parallel before its start time came"},
@@ -70,6 +71,7 @@ func Table() []Transition {
 		{EventLose, s(drover.Running), s(drover.Ready, drover.RetryWait, drover.DeadLetter), "its session's lease ran out; lease_version rises; backoff from the second loss, DEAD_LETTER at the sixth: five are survived"},
 		{EventPark, s(drover.Running), s(drover.Waiting), "it waits for a signal, a timer, a callback or a person, and holds nothing"},
 		{EventWake, s(drover.Waiting), s(drover.Ready), "what it waited for came"},
+		{EventJoin, s(drover.Waiting), s(drover.Succeeded, drover.Failed), "the job that it ran has ended"},
 		{EventDue, s(drover.Pending, drover.RetryWait), s(drover.Ready, drover.Queued), "its start or retry time came"},
 		{EventReuse, s(drover.Ready), s(drover.Succeeded), "an artifact of the same identity exists"},
 		{EventNoExpand, s(drover.Pending), s(drover.Failed), "a map over something that is no list, or over too long a list"},

@@ -77,6 +77,7 @@ type How int16
 // The ways.
 const (
 	HowPlain   How = 0
+	HowJoined  How = 4 // SUCCEEDED with the result of the job that it ran
 	HowReused  How = 7 // SUCCEEDED with the result of another task
 	HowBlocked How = 1 // SKIPPED because of a failure above it: those below count it as failed
 	HowGone    How = 2 // SKIPPED and counted no more: its map expands again, or what called it runs again
@@ -118,7 +119,9 @@ const (
 	WaitPriority       Reason = 23
 	WaitFairShare      Reason = 24
 	WaitWorkersFull    Reason = 25
-	reasons                   = 26
+
+	WaitChild Reason = 26 // WAITING for the job that it runs
+	reasons          = 27
 )
 
 var reasonNames = [reasons]string{
@@ -127,14 +130,14 @@ var reasonNames = [reasons]string{
 	WaitQueuePaused: "queue_paused", WaitCircuit: "circuit_open", WaitNoWorker: "no_worker_for_kind", WaitNoMatch: "no_worker_matches_labels", WaitDraining: "workers_draining",
 	WaitGlobalLimit: "global_limit", WaitTenantQuota: "tenant_quota", WaitQueueLimit: "queue_limit", WaitKindLimit: "kind_limit", WaitConcurrencyKey: "concurrency_key",
 	WaitSemaphore: "semaphore_full", WaitLock: "lock_held", WaitRate: "rate_limited", WaitResources: "resources", WaitPriority: "priority", WaitFairShare: "fair_share",
-	WaitWorkersFull: "workers_full",
+	WaitWorkersFull: "workers_full", WaitChild: "child_job",
 }
 
 // ReasonOf is the reason of a code of the API that an admission gives; WaitHandoff
 // of any other.
 func ReasonOf(code string) Reason {
 	for r, name := range reasonNames {
-		if name == code && (r >= int(WaitQueuePaused) || r == int(WaitPaused)) {
+		if name == code && (r >= int(WaitQueuePaused) && r <= int(WaitWorkersFull) || r == int(WaitPaused)) {
 			return Reason(r)
 		}
 	}
@@ -231,7 +234,7 @@ func (t *Task) reason() Reason {
 	case drover.Running:
 		return Run
 	case drover.Waiting:
-		return WaitPark
+		return WaitChild
 	case drover.Ready:
 		switch {
 		case t.InLine():

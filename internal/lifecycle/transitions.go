@@ -53,6 +53,38 @@ func TurnCame(t Task, lane int32, h Hold, now Instant) Task {
 	return t
 }
 
+// Parked returns a task that runs a pipeline after its last parent ended well, once it
+// has a place among its map's max_parallel, or once its start time has come: WAITING for
+// that job, to be looked at at once, in the lane given. A due time in the future leaves
+// it PENDING until then.
+func Parked(t Task, lane int32, now Instant) Task {
+	t.Unmet, t.ParentsSucceeded, t.ParentsFailed, t.ParentsSkipped = 0, 0, 0, 0
+	switch came := t.Status != drover.Pending; { // it was in line
+	case t.DueAt > now && came:
+		t = must(EventDefer, t, drover.Pending, now)
+	case t.DueAt > now:
+		t = t.moved(drover.Pending, now)
+	case came:
+		t = must(EventAdmit, t, drover.Waiting, now)
+		t.DueAt = now
+	default:
+		t = must(EventMet, t, drover.Waiting, now)
+		t.DueAt = now
+	}
+	t.Lane = lane
+	return t
+}
+
+// Joined returns a task whose job has ended, well or not.
+func Joined(t Task, well bool, now Instant) Task {
+	if well {
+		t = must(EventJoin, t, drover.Succeeded, now)
+		t.How = HowJoined
+		return t
+	}
+	return must(EventJoin, t, drover.Failed, now)
+}
+
 // Due returns a delayed task whose time has come.
 func Due(t Task, h Hold, now Instant) Task { return started(EventDue, t, h, now) }
 

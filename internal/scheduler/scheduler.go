@@ -41,6 +41,7 @@ func Loops(e *engine.Engine) []Loop {
 		{Name: "gate", Step: e.GateOnce, Every: time.Second},                                                      // limits that another server has changed
 		{Name: "timer", Step: e.TimersOnce, Every: 200 * time.Millisecond, Greedy: true},                          // due retries, snoozes and start times
 		{Name: "sweeper", Step: e.SweepOnce, Every: 500 * time.Millisecond, Greedy: true},                         // cancelled and paused jobs' rows
+		{Name: "children", Step: e.ChildrenOnce, Every: time.Second, Greedy: true},                                // what parents ask of the jobs that their tasks run
 		{Name: "watcher", Step: e.WatchOnce, Every: 500 * time.Millisecond, Greedy: true},                         // out of time, or silent
 		{Name: "batches", Step: e.BatchesOnce, Every: 200 * time.Millisecond, Greedy: true},                       // replays and closes of many dead letters
 		{Name: "filer", Step: e.FileOnce, Every: 5 * time.Second, Greedy: true},                                   // dead letters of servers of an older schema

@@ -146,7 +146,7 @@ var invariants = []Invariant{
 	invariant("I07", "attempts", "Attempts of a generation are numbered 1, 2, 3, … without those given back; every attempt but a first-try success has its row.", []string{triesCTE},
 		differ(found("t.job_id", "t.task_id", "'number of an attempt, after those that were used up'", "t.n", "1 + lag(t.n - t.back, 1, 0) OVER (PARTITION BY t.task_id, t.generation ORDER BY t.lease_version)")+" FROM tries t"),
 		found("f.job_id", "f.task_id", "'succeeded at a later attempt, of which there is no row; attempt'", "f.attempt", "1")+" FROM task_final f LEFT JOIN attempts a ON a.task_id = f.task_id AND a.lease_version = f.lease_version WHERE "+of("f")+
-			fmt.Sprintf(" AND f.status = %d AND (f.attempt <> 1 OR f.losses <> 0) AND NOT (f.attempt = 0 AND f.how = %d) AND f.how <> %d AND a.task_id IS NULL", drover.Succeeded, lifecycle.HowReused, lifecycle.HowMarked),
+			fmt.Sprintf(" AND f.status = %d AND (f.attempt <> 1 OR f.losses <> 0) AND NOT (f.attempt = 0 AND f.how IN (%d, %d)) AND f.how <> %d AND a.task_id IS NULL", drover.Succeeded, lifecycle.HowReused, lifecycle.HowJoined, lifecycle.HowMarked),
 		found("f.job_id", "f.task_id", "'lost its lease, of at most'", "f.losses", fmt.Sprint(lifecycle.MaxLeaseLosses+1))+" FROM task_final f WHERE "+of("f")+fmt.Sprintf(" AND f.losses > %d", lifecycle.MaxLeaseLosses+1)),
 
 	invariant("I08", "generations", "A final row never changes: each generation has one, in order, and what is live is the next.", []string{liveCTE},
@@ -177,6 +177,12 @@ var invariants = []Invariant{
 	invariant("I10", "reuse", "A task that ended with the result of another names it, and that one has succeeded.", nil,
 		found("f.job_id", "f.task_id", "'ended with the result of another, which is not there; how it ended'", "f.how", "0")+" FROM task_final f LEFT JOIN reuses u ON u.task_id = f.task_id AND u.generation = f.generation "+
 			"LEFT JOIN task_final o ON o.task_id = u.of_task AND o.generation = u.of_generation AND o.status = 8 WHERE "+of("f")+fmt.Sprintf(" AND f.how = %d AND o.task_id IS NULL", lifecycle.HowReused)),
+
+	invariant("I10", "children", "A task that ended with the result of a job has run it, and a job that a task runs is the one that the task knows.", nil,
+		found("f.job_id", "f.task_id", "'ended with the result of a job that it has not run; how it ended'", "f.how", "0")+" FROM task_final f LEFT JOIN job_children c ON c.task_id = f.task_id AND c.generation = f.generation AND length(c.error) = 0 "+
+			"WHERE "+of("f")+fmt.Sprintf(" AND f.how = %d AND c.task_id IS NULL", lifecycle.HowJoined),
+		found("j.id", "j.parent_task", "'is run by a task that does not know it; jobs that it knows'", "0", "1")+" FROM jobs j LEFT JOIN job_children c ON c.child = j.id AND c.task_id = j.parent_task "+
+			"WHERE j.id >= $1 AND j.parent_task IS NOT NULL AND c.task_id IS NULL AND EXISTS (SELECT 1 FROM tasks t WHERE t.id = j.parent_task)"),
 
 	invariant("I13", "counts", "A job's counters are what its tasks are.", []string{liveCTE, newestCTE, ranCTE,
 		"told AS (SELECT job_id, total, open, succeeded, failed, cancelled, skipped FROM job_live WHERE job_id >= $1 UNION ALL SELECT r.job_id, r.total, 0, r.succeeded, r.failed, r.cancelled, r.skipped FROM ran r LEFT JOIN job_live v ON v.job_id = r.job_id WHERE v.job_id IS NULL)",

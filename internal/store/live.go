@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"math"
 	"sync"
 
@@ -35,7 +36,7 @@ func InsertLive(tasks []lifecycle.Task) []Stmt {
 			ready = append(ready, t)
 		case t.Status == drover.Queued:
 			queued = append(queued, t)
-		case t.Status == drover.RetryWait, t.Status == drover.Pending && t.Unmet == 0 && t.DueAt > 0 && t.Index >= 0:
+		case t.Status == drover.RetryWait, t.Status == drover.Waiting, t.Status == drover.Pending && t.Unmet == 0 && t.DueAt > 0 && t.Index >= 0:
 			delayed = append(delayed, t)
 		case t.Status == drover.Pending && t.ParentsSucceeded|t.ParentsFailed|t.ParentsSkipped != 0:
 			told = append(told, t)
@@ -277,17 +278,39 @@ var (
 	takeJobHeld    = driver.New("take a job's held", "", take("task_ready", "queue, class, lane, due_at, task_id", "job_id = $1 AND lane = 0 AND ready_at > 0", "task_id", "$2", "FOR UPDATE", readyCols)) // not those in line
 	takeJobQueued  = driver.New("take a job's queued", "", take("task_queued", "queue, class, lane, due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", queuedCols))
 	takeJobDelayed = driver.New("take a job's delayed", "", take("task_delayed", "due_at, task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", delayedCols))
+	// Of the WAITING, those whose job goes on are left: as what runs, they end when that
+	// has, or by force. finish lets every job that a task runs go on.
+	takeJobStopped = driver.New("take a job's delayed that are stopped", "", take("task_delayed", "due_at, task_id", "job_id = $1 AND "+noChild(" AND c.abandon = 0"), "task_id", "$2", "FOR UPDATE", delayedCols))
+	takeJobUnbegun = driver.New("take a job's delayed that have not begun", "", take("task_delayed", "due_at, task_id", "job_id = $1 AND "+noChild(""), "task_id", "$2", "FOR UPDATE", delayedCols))
 	takeJobRunning = driver.New("take a job's running", "", take("task_running", "task_id", "job_id = $1", "task_id", "$2", "FOR UPDATE", runningCols))
 	lockJobQueued  = driver.New("lock a job's queued", "", "SELECT "+queuedCols+" FROM task_queued WHERE job_id = $1 ORDER BY task_id LIMIT $2 {for update}")
 )
 
-// TakeJobLive removes up to n rows of the job from each table but task_running.
-func TakeJobLive(job drover.JobID, n int, rows *[]lifecycle.Task) []Stmt {
+// noChild says that a delayed row has no job of its own that goes on.
+func noChild(which string) string {
+	return fmt.Sprintf("(status <> %d OR NOT EXISTS (SELECT 1 FROM job_children c WHERE c.task_id = task_delayed.task_id AND c.generation = task_delayed.generation AND length(c.error) = 0%s))", drover.Waiting, which)
+}
+
+// Spare says which of a job's tasks that wait for jobs of their own are left to wait.
+type Spare int
+
+// The ways to spare: none of them; those whose jobs would not be abandoned; all that
+// have begun one.
+const (
+	SpareNone Spare = iota
+	SpareOwned
+	SpareBegun
+)
+
+// TakeJobLive removes up to n rows of the job from each table but task_running, without
+// those it spares.
+func TakeJobLive(job drover.JobID, spare Spare, n int, rows *[]lifecycle.Task) []Stmt {
 	a := []any{[16]byte(job), int64(n)}
+	delayed := [...]*driver.Text{takeJobDelayed, takeJobStopped, takeJobUnbegun}[spare]
 	return []Stmt{
 		{Text: takeJobPending, Args: a, Scan: into(rows, scanPending)},
 		{Text: takeJobReady, Args: a, Scan: into(rows, scanReady)},
-		{Text: takeJobDelayed, Args: a, Scan: into(rows, scanDelayed)},
+		{Text: delayed, Args: a, Scan: into(rows, scanDelayed)},
 		{Text: takeJobQueued, Args: a, Scan: into(rows, scanQueued)},
 	}
 }

@@ -13,10 +13,11 @@ type JobHead struct {
 	Tenant   int32
 	Pipeline int32
 	Trace    string
+	Parent   drover.TaskID // the task that runs the job; zero is nobody
 }
 
 var (
-	readHeads    = driver.New("read job heads", "id uuid", "SELECT j.id, j.tenant, j.pipeline, j.trace FROM {rows} JOIN jobs j ON j.id = {id}")
+	readHeads    = driver.New("read job heads", "id uuid", "SELECT j.id, j.tenant, j.pipeline, j.trace, "+noParent+" FROM {rows} JOIN jobs j ON j.id = {id}")
 	readPolicies = driver.New("read policies", "id uuid", "SELECT t.id, t.policy FROM {rows} JOIN tasks t ON t.id = {id}")
 	readEnds     = driver.New("read ends of attempts", "task_id uuid, lease_version int",
 		"SELECT a.task_id, a.lease_version, a.session_id, a.status, a.outcome, a.error FROM {rows} JOIN attempts a ON a.task_id = {task_id} AND a.lease_version = {lease_version}")
@@ -29,7 +30,7 @@ var (
 func ReadJobHeads(jobs []drover.JobID, heads map[drover.JobID]JobHead) Stmt {
 	return Stmt{Text: readHeads, Cols: []any{jobIDs(jobs)}, Scan: func(r driver.Row) error {
 		var h JobHead
-		err := r.Scan((*[16]byte)(&h.Job), &h.Tenant, &h.Pipeline, &h.Trace)
+		err := r.Scan((*[16]byte)(&h.Job), &h.Tenant, &h.Pipeline, &h.Trace, (*[16]byte)(&h.Parent))
 		heads[h.Job] = h
 		return err
 	}}

@@ -12,7 +12,7 @@ import (
 var LastID = drover.ID{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}
 
 // viewCols are the columns of jobs without the input, which may be long.
-const viewCols = "j.id, j.tenant, j.pipeline, j.kind, j.class, j.creator, j.labels, j.trace, j.due_at, j.expires_at, j.created_at"
+const viewCols = "j.id, j.tenant, j.pipeline, j.kind, j.class, j.creator, j.labels, j.trace, j.due_at, j.expires_at, j.created_at, " + noParent
 
 var (
 	viewJobs   = driver.New("read jobs", "id uuid", "SELECT "+viewCols+" FROM {rows} JOIN jobs j ON j.id = {id}")
@@ -98,7 +98,7 @@ func liveTexts(name string, text func(table string) string) (texts []*driver.Tex
 }
 
 func scanJob(r driver.Row) (j JobRow, err error) {
-	err = r.Scan((*[16]byte)(&j.ID), &j.Tenant, &j.Pipeline, &j.Kind, (*int16)(&j.Class), &j.Creator, &j.Labels, &j.Trace, (*int64)(&j.DueAt), (*int64)(&j.ExpiresAt), (*int64)(&j.CreatedAt))
+	err = r.Scan((*[16]byte)(&j.ID), &j.Tenant, &j.Pipeline, &j.Kind, (*int16)(&j.Class), &j.Creator, &j.Labels, &j.Trace, (*int64)(&j.DueAt), (*int64)(&j.ExpiresAt), (*int64)(&j.CreatedAt), (*[16]byte)(&j.Parent))
 	return j, err
 }
 

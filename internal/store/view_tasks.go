@@ -74,7 +74,7 @@ var (
 	viewAttempts = driver.New("attempts of a task", "",
 		"SELECT a.generation, a.n, a.lease_version, a.session_id, a.outcome, a.ready_at, a.queued_at, a.claimed_at, a.ended_at, a.error FROM attempts a WHERE a.task_id = $1 ORDER BY a.lease_version DESC LIMIT $2")
 	firstTries = driver.New("first-try successes of a task", "",
-		"SELECT f.generation, f.attempt, f.lease_version, f.session_id, 'succeeded', f.ready_at, f.queued_at, f.claimed_at, f.finished_at, f.error FROM task_final f WHERE f.task_id = $1 AND f.status = 8 AND f.how <> 3"+ // nobody ran what somebody marked
+		"SELECT f.generation, f.attempt, f.lease_version, f.session_id, 'succeeded', f.ready_at, f.queued_at, f.claimed_at, f.finished_at, f.error FROM task_final f WHERE f.task_id = $1 AND f.status = 8 AND f.how NOT IN (3, 4)"+ // nobody ran what somebody marked, or what was the end of a job
 			" AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = f.task_id AND a.lease_version = f.lease_version) ORDER BY f.lease_version DESC LIMIT $2")
 	runningTry = driver.New("running attempt of a task", "",
 		"SELECT r.generation, r.attempt, r.lease_version, r.session_id, r.ready_at, r.queued_at, r.claimed_at FROM task_running r WHERE r.task_id = $1")

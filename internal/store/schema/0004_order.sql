@@ -148,3 +148,23 @@ CREATE TABLE task_reusable (
 -- How far a job has come that undoes what it did: the number of the event that tells the
 -- success undone last; 0 is none.
 ALTER TABLE job_live ADD COLUMN undone BIGINT NOT NULL DEFAULT 0;
+
+-- Tasks that run a pipeline as a job of its own. Such a task is WAITING meanwhile, one
+-- row in task_delayed, which is looked at when it is due.
+ALTER TABLE jobs ADD COLUMN parent_task {uuid}; -- the task that runs the job; none is nobody's
+
+CREATE TABLE job_children ( -- a row for each generation of such a task, made with its job
+  task_id {uuid} NOT NULL,
+  generation INT NOT NULL,
+  job_id {uuid} NOT NULL, -- of the task
+  child {uuid} NOT NULL, -- the job that it runs; zero where there is none, as error says
+  abandon SMALLINT NOT NULL,
+  want SMALLINT NOT NULL, -- what its own job asks of the child: see store.Want
+  depth INT NOT NULL, -- 1 for the job of a task of a job that nobody runs
+  error {bytes} NOT NULL, -- JSON of the failure, or empty
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (task_id, generation)
+) {key};
+CREATE INDEX job_children_job ON job_children (job_id);
+CREATE INDEX job_children_child ON job_children (child);
+CREATE INDEX job_children_want ON job_children (task_id, generation) WHERE want BETWEEN 1 AND 3; -- what is to be passed on

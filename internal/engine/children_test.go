@@ -1,0 +1,418 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
+)
+
+const inner = "pipeline: inner\ninput: {type: object, required: [n]}\ntasks:\n  a: {run: x, with: {n: \"${{ input.n }}\"}}\n  m: {run: x, for_each: \"${{ tasks.a.output }}\", with: \"${{ item }}\"}\n"
+
+// childOf is the job that a task runs.
+func (w *world) childOf(id drover.JobID, name string, index int) drover.JobID {
+	w.t.Helper()
+	for _, t := range w.tasksOf(id) {
+		if t.Name == name && t.Index == index {
+			return t.ChildJobID
+		}
+	}
+	return drover.JobID{}
+}
+
+// TestATaskRunsAPipeline as a job of its own: with its input, of one trace, and its
+// result is the task's output. Meanwhile the task waits and holds nothing.
+func TestATaskRunsAPipeline(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply(inner)
+		w.apply("pipeline: outer\ntasks:\n  list: {run: x}\n  sub: {pipeline: inner, for_each: \"${{ tasks.list.output }}\", with: {n: \"${{ item }}\"}}\n  one: {pipeline: inner@1, needs: [sub], with: {n: 7}}\n  end: {run: x, with: {all: \"${{ tasks.sub.output }}\", one: \"${{ tasks.one.output[0] }}\"}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "outer", Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+		w.settle(ok(w.one(), "[1, 2, 3]"))
+		child := w.childOf(id, "sub", 1)
+		j := w.job(child)
+		if j.ParentJobID != id || j.TraceID != w.job(id).TraceID || j.Pipeline != "inner" || string(j.Input) != `{"n":2}` {
+			t.Fatalf("the child is %+v", j)
+		}
+		if p := w.job(id); p.Tasks.Waiting != 3 || len(p.Children) != 3 {
+			t.Errorf("the parent is %+v", p)
+		}
+		sub := w.tasksOf(id)[1]
+		if sub.Status != drover.Waiting || len(sub.Blockers) != 1 || sub.Blockers[0].Code != drover.BlockerChildJob || sub.Blockers[0].Subject.Name != w.childOf(id, "sub", 0).String() {
+			t.Errorf("the task is %+v", sub)
+		}
+		w.audit()
+		var last string
+		for range 10 {
+			w.work(func(l drover.Lease) drover.Outcome {
+				switch l.Name {
+				case "a":
+					var in struct{ N int }
+					_ = json.Unmarshal(l.Input, &in)
+					return ok(l, fmt.Sprintf("[%d, %d]", in.N*10, in.N*10+1))
+				case "m":
+					return ok(l, string(l.Input))
+				}
+				last = string(l.Input)
+				return ok(l, "1")
+			})
+		}
+		w.want(id, drover.Succeeded)
+		if want := `{"all":[[10,11],[20,21],[30,31]],"one":70}`; last != want {
+			t.Errorf("the last task was given %s, want %s", last, want)
+		}
+		w.want(child, drover.Succeeded)
+		w.audit()
+		if list := w.diverging(false); len(list) > 0 {
+			t.Errorf("reconciliation: %v", list)
+		}
+	})
+}
+
+// TestAChildThatDoesNotEndWell fails its task, which says which job and why; a replay of
+// the task runs another job.
+func TestAChildThatDoesNotEndWell(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply(inner)
+		w.apply("pipeline: outer\ntasks:\n  sub: {pipeline: inner, with: {n: 1}}\n  end: {run: x, needs: [sub]}\n")
+		id := w.submit(drover.NewJob{Pipeline: "outer"})
+		first := w.childOf(id, "sub", 0)
+		w.settle(failed(w.one(), drover.ClassPermanent, "broken"))
+		w.quieten()
+		w.want(first, drover.Failed)
+		w.want(id, drover.Failed)
+		sub := w.taskOf(id, "sub")
+		if e := sub.Error; sub.Status != drover.Failed || e.Type != "child_failed" || e.Message != "job "+first.String()+" (inner@1) FAILED: task a: broken" {
+			t.Errorf("%+v %+v", sub, sub.Error)
+		}
+		if err := w.replay(id, "sub", 0); err != nil {
+			t.Fatal(err)
+		}
+		second := w.childOf(id, "sub", 0)
+		if second == first || second.IsZero() {
+			t.Fatalf("the replay runs %s again", second)
+		}
+		w.audit()
+		if _, err := w.Cancel(t.Context(), w.c, second, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		w.quieten()
+		w.want(id, drover.Failed)
+		if e := w.taskOf(id, "sub").Error; e.Type != "child_cancelled" || e.Class != drover.ClassPermanent {
+			t.Errorf("%+v", e)
+		}
+		if err := w.replay(id, "sub", 0); err != nil {
+			t.Fatal(err)
+		}
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "[]") })
+		w.want(id, drover.Succeeded)
+		w.audit()
+	})
+}
+
+// TestAnInputThatDoesNotFitTheChild fails the task, and no job is made.
+func TestAnInputThatDoesNotFitTheChild(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply(inner)
+		w.apply("pipeline: outer\ntasks:\n  sub: {pipeline: inner, with: {m: 1}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "outer"})
+		w.want(id, drover.Failed)
+		if e := w.taskOf(id, "sub").Error; e.Class != drover.ClassInput || !strings.Contains(e.Message, "pipeline inner was not run") {
+			t.Errorf("%+v", e)
+		}
+		if n := len(w.jobs()); n != 1 {
+			t.Errorf("%d jobs", n)
+		}
+		w.audit()
+	})
+}
+
+// TestCancelAndPauseReachTheChildren, two levels down; what is abandoned goes on.
+func TestCancelAndPauseReachTheChildren(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: leaf\ntasks: {a: {run: x}, b: {run: x, needs: [a]}}\n")
+		w.apply("pipeline: mid\ntasks: {sub: {pipeline: leaf}}\n")
+		w.apply("pipeline: top\non_failure: continue\ntasks: {sub: {pipeline: mid}, other: {pipeline: leaf, parent_close: abandon}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "top"})
+		mid, other := w.childOf(id, "sub", 0), w.childOf(id, "other", 0)
+		leaf := w.childOf(mid, "sub", 0)
+		if _, err := w.Pause(t.Context(), w.c, id, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		if !w.job(mid).Paused || !w.job(leaf).Paused || w.job(other).Paused {
+			t.Errorf("paused: %v %v, abandoned %v", w.job(mid).Paused, w.job(leaf).Paused, w.job(other).Paused)
+		}
+		got := w.acquire(5)
+		if len(got) != 1 || got[0].JobID != other {
+			t.Fatalf("claimed of paused jobs: %+v", got)
+		}
+		if _, err := w.Resume(t.Context(), w.c, id, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		w.quieten()
+		if w.job(mid).Paused || w.job(leaf).Paused {
+			t.Error("a child stays paused")
+		}
+		l := w.one()
+		if _, err := w.Cancel(t.Context(), w.c, id, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		if j := w.job(leaf); !j.Cancelling {
+			t.Errorf("the leaf is %+v", j)
+		}
+		if j := w.job(id); j.Status.Final() {
+			t.Error("the job has ended before what it runs")
+		}
+		w.settle(drover.Outcome{TaskID: l.TaskID, LeaseVersion: l.LeaseVersion, Status: drover.OutcomeCancelled})
+		w.quieten()
+		for _, j := range []drover.JobID{leaf, mid, id} {
+			w.want(j, drover.Cancelled)
+		}
+		w.settle(ok(got[0], "1"))
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		w.want(other, drover.Succeeded)
+		w.audit()
+	})
+}
+
+// TestAFailureStopsWhatTheOthersRun, unless what runs may end.
+func TestAFailureStopsWhatTheOthersRun(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: leaf\ntasks: {a: {run: slow}}\n")
+		for policy, want := range map[string]string{"fail_fast": "sub:cancelled z:fail", "finish_running": "sub:ok z:fail", "continue": "sub:ok z:fail"} {
+			w.apply("pipeline: top\non_failure: " + policy + "\ntasks: {sub: {pipeline: leaf}, z: {run: x}}\n")
+			id := w.submit(drover.NewJob{Pipeline: "top"})
+			held := w.acquire(5)
+			slices.SortFunc(held, func(a, b drover.Lease) int { return strings.Compare(a.Kind, b.Kind) })
+			w.settle(failed(held[1], drover.ClassPermanent, "no"))
+			w.quieten()
+			if policy == "fail_fast" {
+				w.settle(drover.Outcome{TaskID: held[0].TaskID, LeaseVersion: held[0].LeaseVersion, Status: drover.OutcomeCancelled})
+			} else {
+				w.settle(ok(held[0], "1"))
+			}
+			w.quieten()
+			if got := w.told(id); got != want {
+				t.Errorf("%s: %s, want %s", policy, got, want)
+			}
+			w.want(id, drover.Failed)
+			w.audit()
+		}
+	})
+}
+
+// TestWhatRunsItselfIsRefused, and what is not there, with its place.
+func TestWhatRunsItselfIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: a\ntasks: {x: {run: x}}\n")
+		w.apply("pipeline: b\ntasks: {x: {pipeline: a}}\n")
+		for i := range 12 {
+			sub := "b"
+			if i > 0 {
+				sub = fmt.Sprintf("d%d", i-1)
+			}
+			_, err := w.RegisterPipeline(t.Context(), w.c, "p.yaml", fmt.Appendf(nil, "pipeline: d%d\ntasks: {x: {pipeline: %s}}\n", i, sub))
+			if deep := i > 5; (err != nil) != deep {
+				t.Errorf("d%d: %v", i, err)
+			}
+			if err != nil {
+				break
+			}
+		}
+		for src, want := range map[string]string{
+			"pipeline: a\ntasks:\n  x: {pipeline: b}\n":                           `tasks.x.pipeline: the pipeline would run itself: a → b → a`,
+			"pipeline: a\ntasks:\n  x: {pipeline: a}\n":                           `tasks.x.pipeline: the pipeline would run itself: a → a`,
+			"pipeline: c\ntasks:\n  x: {pipeline: b@3}\n":                         `tasks.x.pipeline: there is no pipeline b@3; register it first`,
+			"pipeline: c\ntasks:\n  x: {pipeline: nowhere}\n":                     `there is no pipeline nowhere`,
+			"pipeline: c\ntasks:\n  x: {pipeline: b, run: x}\n":                   `tasks.x.run: task "x" runs a pipeline, whose own tasks have run; remove it`,
+			"pipeline: c\ntasks:\n  x: {run: x, parent_close: c}\n":               `parent_close is for a task that runs a pipeline`,
+			"pipeline: c\ntasks:\n  x: {pipeline: b, retry: {max_attempts: 2}}\n": `whose own tasks have retry`,
+		} {
+			_, err := w.RegisterPipeline(t.Context(), w.c, "p.yaml", []byte(src))
+			var refused *drover.Error
+			if !errors.As(err, &refused) || len(refused.Fields) != 1 || refused.Fields[0].Line != 3 || !strings.Contains(refused.Fields[0].Field+": "+refused.Fields[0].Message, want) {
+				t.Errorf("%s: %v %+v", src, err, refused)
+			}
+		}
+	})
+}
+
+// TestAChildIsMadeOnce whoever looks, and however often; a row that was lost comes back
+// to the same job.
+func TestAChildIsMadeOnce(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply(inner)
+		w.apply("pipeline: outer\ntasks:\n  sub: {pipeline: inner, with: {n: 1}}\n  z: {run: x}\n")
+		id := w.submit(drover.NewJob{Pipeline: "outer", DueAt: w.clock.now().Add(time.Minute)})
+		if n := len(w.jobs()); n != 1 {
+			t.Fatalf("%d jobs before the start time", n)
+		}
+		w.passing(70 * time.Second)
+		w.quieten()
+		child := w.childOf(id, "sub", 0)
+		for range 3 {
+			w.passing(30 * time.Second)
+			w.quieten()
+		}
+		w.exec("DELETE FROM task_delayed")
+		if list := w.diverging(true); len(list) != 1 {
+			t.Errorf("found %v", list)
+		}
+		w.quieten()
+		if n := len(w.jobs()); n != 2 || w.childOf(id, "sub", 0) != child {
+			t.Errorf("%d jobs", n)
+		}
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "[]") })
+		w.passing(30 * time.Second)
+		w.quieten()
+		w.want(id, drover.Succeeded)
+		w.audit()
+	})
+}
+
+// TestFewElementsOfAMapRunTheirJobsAtOneTime: max_parallel holds for jobs, too, and a
+// job that is paused makes none.
+func TestFewElementsOfAMapRunTheirJobsAtOneTime(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: leaf\ntasks: {a: {run: x}}\n")
+		w.apply("pipeline: top\ntasks: {sub: {pipeline: leaf, for_each: [1, 2, 3, 4, 5], max_parallel: 2}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "top"})
+		for left := 5; left > 0; left-- {
+			w.quieten()
+			if n, want := w.job(id).Tasks, min(left, 2); n.Waiting != want || n.Ready != left-want {
+				t.Fatalf("with %d to go %+v", left, n)
+			}
+			if left == 4 { // its turn comes while the job is paused
+				if _, err := w.Pause(t.Context(), w.c, id, engine.Request{}); err != nil {
+					t.Fatal(err)
+				}
+				before := len(w.jobs())
+				if _, err := w.Resume(t.Context(), w.c, w.childOf(id, "sub", 1), engine.Request{}); err != nil {
+					t.Fatal(err)
+				}
+				w.settle(ok(w.one(), "1"))
+				w.quieten()
+				if after := len(w.jobs()); after != before {
+					t.Fatalf("%d jobs more while paused", after-before)
+				}
+				if _, err := w.Resume(t.Context(), w.c, id, engine.Request{}); err != nil {
+					t.Fatal(err)
+				}
+				w.passing(3 * time.Second)
+				w.quieten()
+				continue
+			}
+			w.settle(ok(w.acquire(1)[0], "1"))
+			w.audit()
+		}
+		w.want(id, drover.Succeeded)
+		if n := len(w.jobs()); n != 6 {
+			t.Errorf("%d jobs", n)
+		}
+		w.audit()
+	})
+}
+
+// TestAMarkEndsATaskThatRunsAJob, whose job is stopped; a rerun runs another.
+func TestAMarkEndsATaskThatRunsAJob(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: leaf\ntasks: {a: {run: x}}\n")
+		w.apply("pipeline: top\ntasks: {sub: {pipeline: leaf}, end: {run: y, needs: [sub]}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "top"})
+		first := w.childOf(id, "sub", 0)
+		w.refusesRerun(id, engine.RerunRequest{From: []string{"sub"}}, drover.CodeInvalidTransition, "is WAITING")
+		if _, err := w.mark(id, "sub", drover.Succeeded, `{"by":"hand"}`); err != nil {
+			t.Fatal(err)
+		}
+		w.quieten()
+		w.want(first, drover.Cancelled)
+		l := w.one()
+		w.settle(ok(l, string(l.Input)))
+		w.want(id, drover.Succeeded)
+		w.audit()
+		w.rerun(id, engine.RerunRequest{From: []string{"sub"}})
+		second := w.childOf(id, "sub", 0)
+		if second == first || second.IsZero() {
+			t.Fatalf("the rerun runs %s", second)
+		}
+		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "2") })
+		w.want(second, drover.Succeeded)
+		w.want(id, drover.Succeeded)
+		if got := w.job(id).Children; len(got) != 2 {
+			t.Errorf("children: %+v", got)
+		}
+		if a, err := w.Attempts(t.Context(), w.c, w.taskOf(id, "sub").ID); err != nil || len(a) != 0 {
+			t.Errorf("attempts of a task that no worker had: %+v, %v", a, err)
+		}
+		w.audit()
+		if list := w.diverging(false); len(list) > 0 {
+			t.Errorf("reconciliation: %v", list)
+		}
+	})
+}
+
+// TestAParentAndItsChildLeaveByThemselves: each is kept as long as its own time says,
+// and what is left of the other is told.
+func TestAParentAndItsChildLeaveByThemselves(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		for _, which := range []string{"parent", "child"} {
+			w.apply("pipeline: leaf\ntasks: {a: {run: x}}\n")
+			w.apply("pipeline: top\ntasks: {sub: {pipeline: leaf}}\n")
+			id := w.submit(drover.NewJob{Pipeline: "top"})
+			child := w.childOf(id, "sub", 0)
+			w.settle(ok(w.one(), "1"))
+			w.want(id, drover.Succeeded)
+			gone, left := id, child
+			if which == "child" {
+				gone, left = child, id
+			}
+			if err := w.DeleteJob(t.Context(), w.c, gone); err != nil {
+				t.Fatal(err)
+			}
+			w.purge()
+			w.want(left, drover.Succeeded)
+			switch which {
+			case "parent":
+				if j := w.job(child); j.ParentTaskID.IsZero() || !j.ParentJobID.IsZero() {
+					t.Errorf("the child says %s %s", j.ParentJobID, j.ParentTaskID)
+				}
+				if n := w.count("SELECT count(*) FROM job_children"); n != 0 {
+					t.Errorf("%d rows are left", n)
+				}
+			case "child":
+				if got := string(w.job(id).Result); got != "1" {
+					t.Errorf("result %s", got)
+				}
+			}
+			w.audit()
+		}
+	})
+}
+
+// TestATaskThatRunsAJobIsExplained by that job, with who is to be asked next.
+func TestATaskThatRunsAJobIsExplained(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: leaf\ntasks: {a: {run: x}}\n")
+		w.apply("pipeline: top\ntasks: {sub: {pipeline: leaf}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "top"})
+		child := w.childOf(id, "sub", 0)
+		w.clock.add += 7 * time.Second
+		e := w.why(id, "sub")
+		if len(e.Blockers) != 1 {
+			t.Fatalf("%+v", e)
+		}
+		b := e.Blockers[0]
+		if b.Code != drover.BlockerChildJob || !b.Primary || b.Subject.Name != child.String() || b.Layer != drover.LayerBusiness || len(b.Remedies) == 0 || !strings.Contains(b.Remedies[0].Command, "drover explain "+child.String()) || b.Waited < drover.Duration(7*time.Second) {
+			t.Errorf("%+v", b)
+		}
+		w.settle(ok(w.acquire(1)[0], "1"))
+		if e := w.why(id, "sub"); len(e.Blockers) != 0 || e.TotalsByReason["child_job"] < drover.Duration(7*time.Second) {
+			t.Errorf("%+v", e)
+		}
+	})
+}
