@@ -302,15 +302,16 @@ const (
 	SpareBegun
 )
 
+var takeJobSparing = [...]*driver.Text{SpareNone: takeJobDelayed, SpareOwned: takeJobStopped, SpareBegun: takeJobUnbegun}
+
 // TakeJobLive removes up to n rows of the job from each table but task_running, without
 // those it spares.
 func TakeJobLive(job drover.JobID, spare Spare, n int, rows *[]lifecycle.Task) []Stmt {
 	a := []any{[16]byte(job), int64(n)}
-	delayed := [...]*driver.Text{takeJobDelayed, takeJobStopped, takeJobUnbegun}[spare]
 	return []Stmt{
 		{Text: takeJobPending, Args: a, Scan: into(rows, scanPending)},
 		{Text: takeJobReady, Args: a, Scan: into(rows, scanReady)},
-		{Text: delayed, Args: a, Scan: into(rows, scanDelayed)},
+		{Text: takeJobSparing[spare], Args: a, Scan: into(rows, scanDelayed)},
 		{Text: takeJobQueued, Args: a, Scan: into(rows, scanQueued)},
 	}
 }
