@@ -31,8 +31,8 @@ const (
 	TaskSkipped        EventType = "task.skipped"
 	TaskCancelled      EventType = "task.cancelled"
 	TaskReplayed       EventType = "task.replayed"
-	JobRerun           EventType = "job.rerun"   // tasks of it run again: with names them, gone those that count no more until then
-	TaskMarked         EventType = "task.marked" // somebody said how it has ended: actor, reason, was, status
+	JobRerun           EventType = "job.rerun"          // tasks of it run again: with names them, gone those that count no more until then
+	TaskMarked         EventType = "task.marked"        // somebody said how it has ended: actor, reason, was, status
 	TaskChildStarted   EventType = "task.child_started" // its job has been made: name, child_job_id
 )
 

@@ -116,6 +116,9 @@ type JobsFilter struct {
 	CreatedBefore time.Time
 	// Degraded, when set, chooses the jobs that are degraded, or those that are not.
 	Degraded *bool
+	// Top, when set, chooses the jobs that no task of another job runs, or those that one
+	// does.
+	Top *bool
 	List
 }
 
@@ -136,6 +139,9 @@ func (c *Client) Jobs(ctx context.Context, f JobsFilter) (protocol.Page[drover.J
 	}
 	if f.Degraded != nil {
 		q.Set("degraded", strconv.FormatBool(*f.Degraded))
+	}
+	if f.Top != nil {
+		q.Set("top", strconv.FormatBool(*f.Top))
 	}
 	return get[protocol.Page[drover.Job]](ctx, c, "/v1/jobs", q)
 }

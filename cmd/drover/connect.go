@@ -188,7 +188,7 @@ func list[T any](a *app, c columns[T], limit int, page func(client.List) (protoc
 	return nil
 }
 
-// latest is a word in place of a job's id: the newest job.
+// latest is a word in place of a job's id: the newest job that no task of another runs.
 const latest = "@latest"
 
 // jobID reads a job's id, or finds the newest job.
@@ -196,7 +196,7 @@ func jobID(ctx context.Context, c *client.Client, word string) (drover.JobID, er
 	if word != latest {
 		return parsed(drover.ParseJobID(word))
 	}
-	p, err := c.Jobs(context.WithValue(ctx, lookup{}, true), client.JobsFilter{List: client.List{Limit: 1}})
+	p, err := c.Jobs(context.WithValue(ctx, lookup{}, true), client.JobsFilter{Top: new(true), List: client.List{Limit: 1}})
 	if err != nil {
 		return drover.JobID{}, err
 	}

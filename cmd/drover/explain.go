@@ -153,7 +153,7 @@ func explanationFacts(p *printer, x drover.Explanation) []fact {
 	facts = append(facts, blockerFacts(x.Blockers)...)
 	facts = append(facts, fact{name: "EXECUTOR", text: x.Executor.Message}, fact{name: "LAST ERROR", text: failureText(x.LastError)})
 	if x.Next.Failure != "" {
-		facts = append(facts, fact{name: "NEXT", text: strings.Join([]string{x.Next.Failure, x.Next.Timeout, x.Next.LostWorker, x.Next.Repeat}, "\n")})
+		facts = append(facts, fact{name: "NEXT", text: strings.Join(slices.DeleteFunc([]string{x.Next.Failure, x.Next.Timeout, x.Next.LostWorker, x.Next.Repeat}, func(s string) bool { return s == "" }), "\n")})
 	}
 	var lines []string
 	for _, s := range x.History {

@@ -424,7 +424,7 @@ func (a *app) jobList() *cobra.Command {
 		statuses, labels []string
 		since, until     string
 		limit            int
-		degraded         bool
+		degraded, top    bool
 		q                client.JobsFilter
 	)
 	cmd := &cobra.Command{
@@ -457,6 +457,9 @@ func (a *app) jobList() *cobra.Command {
 			if degraded {
 				q.Degraded = &degraded
 			}
+			if top {
+				q.Top = &top
+			}
 			return list(a, jobColumns, limit, func(l client.List) (protocol.Page[drover.Job], error) {
 				q.List = l
 				return c.Jobs(ctx, q)
@@ -469,6 +472,7 @@ func (a *app) jobList() *cobra.Command {
 	f.StringVar(&q.Kind, "kind", "", "only jobs of this kind")
 	f.StringArrayVarP(&labels, "label", "l", nil, "only jobs with this key=value; repeat it for more")
 	f.BoolVar(&degraded, "degraded", false, "only jobs with failures that were made good; -o wide says which and by what")
+	f.BoolVar(&top, "top", false, "only jobs that no task of another job runs")
 	f.StringVar(&since, "since", "", "only jobs made since then: a time, or a length back from now such as 24h")
 	f.StringVar(&until, "until", "", "only jobs made before then")
 	limitFlag(cmd, &limit)

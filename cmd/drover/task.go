@@ -26,7 +26,7 @@ var taskColumns = columns[drover.Task]{
 		{head: "TASK", text: func(_ *printer, t drover.Task) string { return t.ID.String() }},
 		{head: "NAME", text: func(_ *printer, t drover.Task) string { return taskLabel(t) }},
 		{head: "STATUS", text: func(_ *printer, t drover.Task) string { return t.Status.String() }, paint: func(t drover.Task) string { return colourOf(t.Status) }},
-		{head: "ATTEMPT", text: func(_ *printer, t drover.Task) string { return fmt.Sprintf("%d/%d", t.Attempt, t.MaxAttempts) }},
+		{head: "ATTEMPT", text: func(_ *printer, t drover.Task) string { return attemptText(t, "/") }},
 		{head: "QUEUE", text: func(_ *printer, t drover.Task) string { return t.Queue }},
 		{head: "RAN", text: func(p *printer, t drover.Task) string { return ranFor(p, t) }},
 		{head: "AGE", text: func(p *printer, t drover.Task) string { return p.age(t.CreatedAt) }},
@@ -46,8 +46,9 @@ var taskColumns = columns[drover.Task]{
 			{name: "QUEUE", text: t.Queue},
 			{name: "CLASS", text: t.Class.String()},
 			{name: "CIRCUIT", text: t.Circuit},
-			{name: "ATTEMPT", text: fmt.Sprintf("%d of %d", t.Attempt, t.MaxAttempts)},
+			{name: "ATTEMPT", text: attemptText(t, " of ")},
 			{name: "WORKER", text: t.Worker},
+			{name: "RUNS JOB", text: childText(t.ChildJobID)},
 			{name: "CANCEL", text: cancelText(p, t.Cancellation)},
 			{name: "ERROR", text: failureText(t.Error), paint: red},
 			{name: "LAST ERROR", text: failureText(t.LastError), paint: yellow},
@@ -81,6 +82,22 @@ var taskColumns = columns[drover.Task]{
 		}
 		return facts
 	},
+}
+
+// childText is empty for a task that runs no job.
+func childText(id drover.JobID) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.String()
+}
+
+// attemptText is empty for a task that no worker runs.
+func attemptText(t drover.Task, of string) string {
+	if t.MaxAttempts == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d%s%d", t.Attempt, of, t.MaxAttempts)
 }
 
 // taskTrouble is why a task failed, failed the last time, or does not start.

@@ -172,6 +172,9 @@ func (a *API) listJobs(w http.ResponseWriter, r *request) error {
 	if q.Degraded, err = r.flag("degraded"); err != nil {
 		return err
 	}
+	if q.Top, err = r.flag("top"); err != nil {
+		return err
+	}
 	jobs, next, err := a.engine.JobPage(r.Context(), r.caller, q)
 	if err != nil {
 		return err

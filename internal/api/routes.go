@@ -200,6 +200,7 @@ func table() []route {
 				param{in: inQuery, name: "pipeline", about: "Only those of this pipeline.", schema: stringSchema},
 				param{in: inQuery, name: "label", about: "Only those with this label, as key:value; several must all hold.", schema: object{{"type", "string"}, {"examples", []any{"team:vision"}}}, repeat: true},
 				param{in: inQuery, name: "degraded", about: "Only those with failures that were made good, or only those without.", schema: object{{"type", "boolean"}}},
+				param{in: inQuery, name: "top", about: "Only those that no task of another job runs, or only those that one does.", schema: object{{"type", "boolean"}}},
 				param{in: inQuery, name: "created_after", about: "Only those created after this time.", schema: timeSchema},
 				param{in: inQuery, name: "created_before", about: "Only those created before this time.", schema: timeSchema}),
 			answers: listOf(protocol.Page[drover.Job]{}, examplePage(exampleJob)), codes: list},

@@ -546,7 +546,7 @@ func (e *Engine) passOn(ctx context.Context, c store.ChildRow) error {
 }
 
 // showChildren names the jobs that tasks run, and says that a task waits for its.
-func showChildren(ctx context.Context, tx store.Tx, shown []drover.Task) error {
+func showChildren(ctx context.Context, tx store.Tx, states []taskState, shown []drover.Task) error {
 	var of []store.Generation
 	for i := range shown {
 		if t := &shown[i]; t.Kind == dag.SubKind && t.Generation > 0 {
@@ -564,7 +564,9 @@ func showChildren(ctx context.Context, tx store.Tx, shown []drover.Task) error {
 		t := &shown[i]
 		t.ChildJobID = children[store.Generation{Task: t.ID, N: int32(t.Generation)}].Child
 		if t.Status == drover.Waiting {
-			t.Blockers = append(t.Blockers, explain.ChildJob(t.ChildJobID))
+			b := explain.ChildJob(t.ChildJobID)
+			b.Since = states[i].live.Since.Time()
+			t.Blockers = append(t.Blockers, b)
 		}
 	}
 	return nil

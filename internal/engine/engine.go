@@ -141,6 +141,9 @@ type JobQuery struct {
 	CreatedBefore  time.Time
 	// Degraded, when set, selects the jobs that are degraded, or those that are not.
 	Degraded *bool
+	// Top, when set, selects the jobs that no task of another job runs, or those that one
+	// does.
+	Top *bool
 	// After is the last id of the previous page; zero starts.
 	After drover.JobID
 	// Limit is how many at most; 0 is 50.

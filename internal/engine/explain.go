@@ -333,7 +333,9 @@ func (x *explainer) next(s *taskState, t *drover.Task) (drover.Next, error) {
 		LostWorker: fmt.Sprintf("A worker that is silent for %s loses it: it starts again elsewhere, up to %d times, and no attempt is used up.", explain.Long(x.e.opts.LeaseFor), lifecycle.MaxLeaseLosses),
 		Repeat:     fmt.Sprintf("A report under another lease_version than the current one (%d) changes nothing.", t.LeaseVersion),
 	}
-	if on.retry.MaxAttempts == 1 {
+	if t.Kind == dag.SubKind {
+		n = drover.Next{Failure: "It fails when the job that it runs does not end well, and is not tried again by itself; a replay of it runs another job."}
+	} else if on.retry.MaxAttempts == 1 {
 		n.Failure = "A failed attempt is not tried again: it is a dead letter then."
 	}
 	if x.plan != nil {
@@ -404,11 +406,7 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 		more, w, ok, err := x.inLine(ctx, s, t, staff, open)
 		return append(list, more...), w, ok && open, err
 	case drover.Waiting:
-		for _, b := range t.Blockers { // the job that it runs
-			b.Since = s.live.Since.Time()
-			list = append(list, b)
-		}
-		return list, start, false, nil
+		return append(list, t.Blockers...), start, false, nil // the job that it runs
 	}
 	b := drover.Blocker{Code: drover.BlockerSignal, Subject: drover.Subject{Kind: "task"}, Since: s.live.Since.Time(), Message: "Waiting for a signal."}
 	if t.Status == drover.DispatchPending {
@@ -713,6 +711,9 @@ func (c *crew) unfit() *drover.Blocker {
 }
 
 func (c *crew) executor(t *drover.Task) drover.Executor {
+	if t.Kind == dag.SubKind {
+		return drover.Executor{Queue: t.Queue, Kind: t.Kind, Message: "No worker: it runs a pipeline, as a job of its own."}
+	}
 	x := drover.Executor{Queue: t.Queue, Kind: t.Kind, Workers: c.words.Serve, Matching: len(c.take), Slots: c.slots, Free: c.free}
 	x.Message = fmt.Sprintf("A worker of queue %s that runs %s: %d of %s match, %d of %d slots free.", t.Queue, t.Kind, x.Matching, explain.Count(x.Workers, "worker", "workers"), x.Free, x.Slots)
 	if c.words.Draining > 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/dag"
 	"github.com/drover-dev/drover/internal/explain"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
@@ -53,6 +54,11 @@ func (x *explainer) history(ctx context.Context, s *taskState, t *drover.Task, o
 	h.Until(at.Time(), lifecycle.WaitSchedule.String())
 	at += lifecycle.Instant(totals[lifecycle.WaitParallel]) // once it has begun, an element keeps its place
 	h.Until(at.Time(), lifecycle.WaitParallel.String())
+	if t.Kind == dag.SubKind { // no worker has it: all that is left is the time of its job
+		h.Until(end.Time(), lifecycle.WaitChild.String())
+		out.History = h.List()
+		return nil
+	}
 	for _, a := range rows {
 		h.Until(a.ReadyAt.Time(), lifecycle.WaitRetry.String())
 		inLine(h, a.ReadyAt, a.QueuedAt, a.ClaimedAt, pauses, spans[line])

@@ -173,7 +173,7 @@ func newSearch(ctx context.Context, tx store.Tx, c Caller, q JobQuery) (s *searc
 	if !q.After.IsZero() && bytes.Compare(q.After[:], s.span.Below[:]) < 0 {
 		s.span.Below = drover.ID(q.After)
 	}
-	if q.Pipeline == "" && q.Kind == "" && len(q.Labels) == 0 && q.Degraded == nil {
+	if q.Pipeline == "" && q.Kind == "" && len(q.Labels) == 0 && q.Degraded == nil && q.Top == nil {
 		s.span.N = max(pageSize(q.Limit), showAtOnce) // most of them match
 	}
 	return s, bytes.Compare(s.span.From[:], s.span.Below[:]) < 0, nil
@@ -238,6 +238,7 @@ func (s *search) matches(r *store.JobRow) bool {
 	at := r.CreatedAt.Time() // as it is told: created_after that time leaves out the job that has it
 	switch q := &s.q; {
 	case q.Kind != "" && r.Kind != q.Kind,
+		q.Top != nil && *q.Top != r.Parent.IsZero(),
 		q.Pipeline != "" && !slices.Contains(s.pipelines, r.Pipeline),
 		!q.CreatedAfter.IsZero() && !at.After(q.CreatedAfter),
 		!q.CreatedBefore.IsZero() && !at.Before(q.CreatedBefore):

@@ -138,7 +138,10 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 				return nil, err
 			}
 			n := &p.Nodes[s.Node]
-			t.Name, t.Mapped, t.MaxAttempts = n.Name, n.Mapped, n.Retry.MaxAttempts
+			t.Name, t.Mapped = n.Name, n.Mapped
+			if n.Sub == "" {
+				t.MaxAttempts = n.Retry.MaxAttempts
+			}
 			if s.live != nil && s.live.InLine() {
 				t.Blockers = append(t.Blockers, inLineBlocker(n, s.live))
 			}
@@ -173,7 +176,7 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 			t.Worker = workers[s.final.Task.Session].Name
 		}
 	}
-	if err := showChildren(ctx, tx, out); err != nil {
+	if err := showChildren(ctx, tx, list, out); err != nil {
 		return nil, err
 	}
 	return out, e.blockers(ctx, tx, list, out)

@@ -95,6 +95,8 @@ func (x *explainer) lineBlocker(ctx context.Context, d *decided, r store.WaitLin
 		return drover.Blocker{Code: drover.BlockerSchedule, Subject: drover.Subject{Kind: "time"}}, nil
 	case store.WaitsForRetry:
 		return drover.Blocker{Code: drover.BlockerRetry, Subject: drover.Subject{Kind: "time"}}, nil
+	case store.WaitsForChild:
+		return explain.ChildJob(drover.JobID{}), nil
 	case store.WaitsHeld:
 		return drover.Blocker{Code: drover.BlockerJobPaused, Subject: drover.Subject{Kind: "job"}}, nil
 	case store.WaitsInLine:

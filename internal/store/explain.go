@@ -142,7 +142,7 @@ var waitTexts = []*driver.Text{
 	countWaiting("task_pending", "job_id, node, idx", "x.queue, x.class, x.lane, CASE WHEN x.due_at > 0 AND x.unmet = 0 THEN 2 ELSE 1 END AS status", "x.since"),
 	countWaiting("task_ready", "queue, class, lane, due_at, task_id", "x.queue, x.class, x.lane, 3 AS status", "CASE WHEN x.lane = 0 THEN x.since ELSE x.ready_at END"),
 	countWaiting("task_queued", "queue, class, lane, due_at, task_id", "x.queue, x.class, x.lane, 4 AS status", "x.ready_at"),
-	countWaiting("task_delayed", "due_at, task_id", "x.queue, x.class, x.lane, CASE WHEN x.status = 1 THEN 2 ELSE 5 END AS status", "x.since"),
+	countWaiting("task_delayed", "due_at, task_id", "x.queue, x.class, x.lane, CASE x.status WHEN 1 THEN 2 WHEN 7 THEN 8 ELSE 5 END AS status", "x.since"),
 }
 
 // heldLines has the rows of paused jobs, and of elements that wait for a place in their
@@ -161,6 +161,7 @@ const (
 	WaitsQueued     WaitKind = 4
 	WaitsForRetry   WaitKind = 5
 	WaitsHeld       WaitKind = 6 // READY, of a job that is paused; Tenant is set instead of Lane
+	WaitsForChild   WaitKind = 8
 	WaitsInLine     WaitKind = 7 // READY, for a place among its map's max_parallel; Tenant is set instead of Lane
 )
 
