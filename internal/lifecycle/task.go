@@ -119,9 +119,8 @@ const (
 	WaitPriority       Reason = 23
 	WaitFairShare      Reason = 24
 	WaitWorkersFull    Reason = 25
-
-	WaitChild Reason = 26 // WAITING for the job that it runs
-	reasons          = 27
+	WaitChild          Reason = 26 // WAITING for the job that it runs
+	reasons                   = 27
 )
 
 var reasonNames = [reasons]string{
