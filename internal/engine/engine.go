@@ -53,6 +53,7 @@ type Engine struct {
 	jobHeads heads
 	lanes    cursors
 	marks    claimMarks
+	endowed  endowed
 	filing   filing
 	seen     observed
 	gate     atomic.Pointer[gate] // nil: nothing was ever set

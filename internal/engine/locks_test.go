@@ -26,7 +26,7 @@ var lockOrder = map[string]int{
 	"insert idempotency keys": 1,
 	"lock batch operation":    1, "try to lock batch operation": 1,
 
-	"share sessions": 2, "renew session": 2, "end session": 2, "end expired sessions": 2, "mark session cleared": 2,
+	"share sessions": 2, "lock sessions": 2, "renew session": 2, "end session": 2, "end expired sessions": 2, "mark session cleared": 2,
 
 	"take running": 3, "take a session's running": 3, "take a job's running": 3, "take watched running": 3,
 
@@ -410,6 +410,18 @@ tasks: {a: {run: k}, b: {run: k}, c: {run: k, needs: [a]}}
 		w.submit(drover.NewJob{Kind: "k"})
 		must(w.Acquire(ctx, c, drover.Acquire{Session: s.ID, Max: 1, Number: 1}))
 
+		// A worker that has resources: its claims take turns.
+		gpu := w.opened(w.c, drover.NewSession{Worker: "gpu", Slots: 2, Resources: map[string]int64{"gpu": 2}})
+		w.submitMany(3, drover.NewJob{Kind: "k", Resources: map[string]int64{"gpu": 1}})
+		loops()
+		l, err := gpu.acquire(1)
+		if err != nil || len(l) != 1 {
+			t.Fatal(l, err)
+		}
+		if _, more, err := gpu.settle(2, ok(l[0], "1")); err != nil || len(more) == 0 {
+			t.Fatal(more, err)
+		}
+
 		for what, n := range watch.bad {
 			t.Errorf("%s, %d times", what, n)
 		}
@@ -599,6 +611,51 @@ func TestARenewalAndASettleDoNotWaitForEachOther(t *testing.T) {
 			t.Errorf("settle and renewal took %v together", d)
 		}
 	})
+}
+
+// TestTwoClaimsAtOnceGiveNoResourceOutTwice: a worker has up to two settles under way,
+// each with a claim of its own, perhaps on different servers.
+func TestTwoClaimsAtOnceGiveNoResourceOutTwice(t *testing.T) {
+	for _, by := range []string{"acquire", "settle"} {
+		t.Run(by, func(t *testing.T) {
+			eachGated(t, func(t *testing.T, w *world, g *gate, other *engine.Engine) {
+				a := w.opened(w.c, drover.NewSession{Worker: "a", Slots: 10, Resources: map[string]int64{"gpu": 2}})
+				w.opened(w.c, drover.NewSession{Worker: "b", Slots: 10, Resources: map[string]int64{"gpu": 2}})
+				w.submit(drover.NewJob{Kind: "plain"})
+				l, err := a.acquire(1)
+				if err != nil || len(l) != 1 {
+					t.Fatal(l, err)
+				}
+				w.submitMany(4, drover.NewJob{Kind: "k", Resources: map[string]int64{"gpu": 1}})
+				w.admit()
+				type got struct {
+					n   int
+					err error
+				}
+				second := make(chan got, 1)
+				g.commit["count a session's running by lane"] = func() { // the first has claimed and not committed
+					go func() {
+						l, err := other.Acquire(context.Background(), w.c, drover.Acquire{Session: a.session, Max: 10, Number: 9})
+						second <- got{len(l), err}
+					}()
+					time.Sleep(100 * time.Millisecond)
+				}
+				var n int
+				if by == "acquire" {
+					var more []drover.Lease
+					more, err = a.acquire(10)
+					n = len(more)
+				} else {
+					_, more, settled := a.settle(10, ok(l[0], "1"))
+					n, err = len(more), settled
+				}
+				s := <-second
+				if err != nil || s.err != nil || n+s.n != 2 {
+					t.Fatalf("with 2 gpus it runs %d and %d at once, %v, %v", n, s.n, err, s.err)
+				}
+			})
+		})
+	}
 }
 
 // TestNothingIsHandedOutAfterTheCommitOfAHold: a claim that began before a cancel

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/drover-dev/drover"
@@ -63,6 +64,7 @@ func (e *Engine) OpenSession(ctx context.Context, c Caller, n drover.NewSession)
 	if err := e.db.Write(ctx, func(tx store.Tx) error { return store.InsertSession(ctx, tx, &s) }); err != nil {
 		return drover.Session{}, fmt.Errorf("open session: %w", err)
 	}
+	_ = e.endowed.learn(s) // its claims begin as they should
 	return e.showSession(s), nil
 }
 
@@ -73,14 +75,55 @@ func (e *Engine) showSession(s store.SessionRow) drover.Session {
 		LeaseFor: drover.Duration(e.opts.LeaseFor), RenewEvery: drover.Duration(e.opts.LeaseFor / 3)}
 }
 
-// session reads a session of the caller's. share keeps the reaper from ending it
-// before the transaction does.
-func (e *Engine) session(ctx context.Context, tx store.Tx, c Caller, id drover.SessionID, share bool) (store.SessionRow, error) {
+// session reads a session of the caller's, locked as its claims do where it claims.
+func (e *Engine) session(ctx context.Context, tx store.Tx, c Caller, id drover.SessionID, claims bool) (store.SessionRow, error) {
 	rows := map[int64]store.SessionRow{}
-	if err := tx.Pipe(ctx, store.ReadSessions([]int64{int64(id)}, share, rows)); err != nil {
+	lock := store.Unlocked
+	if claims {
+		lock = e.endowed.lock(int64(id))
+	}
+	if err := tx.Pipe(ctx, store.ReadSessions([]int64{int64(id)}, lock, rows)); err != nil {
 		return store.SessionRow{}, err
 	}
-	return sessionOf(rows, c, id)
+	s, err := sessionOf(rows, c, id)
+	if err == nil && claims {
+		err = e.endowed.learn(s)
+	}
+	return s, err
+}
+
+// endowed remembers which sessions have resources. Of two claims of such a one at once
+// each would count what it runs without the other, so they take turns.
+type endowed struct {
+	mu  sync.RWMutex
+	ids map[int64]bool
+}
+
+const maxEndowed = 10_000
+
+// lock is how a claim locks its session's row.
+func (m *endowed) lock(id int64) int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.ids[id] {
+		return store.Locked
+	}
+	return store.Shared
+}
+
+// learn begins a transaction anew that claims for a session and only shared its row as
+// this process had not met it.
+func (m *endowed) learn(s store.SessionRow) error {
+	if len(s.Resources) == 0 || m.lock(s.ID) == store.Locked {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ids == nil || len(m.ids) >= maxEndowed {
+		m.ids = map[int64]bool{} // rare: start anew rather than hear of every session's end
+	}
+	m.ids[s.ID] = true
+	return store.ErrRetry
 }
 
 // sessionOf finds a session of the caller's among those that were read.

@@ -103,18 +103,18 @@ func checkSettlement(s *Settlement) error {
 func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch []Settlement, live []int, turns *rotation, out []SettleResult, broken *[]unfit) error {
 	var reports []*report
 	var asks []*ask
-	var read, share []int64
+	var by [3][]int64 // sessions by how they are locked
 	live = slices.DeleteFunc(slices.Clone(live), func(i int) bool { return out[i].Err != nil })
 	for _, i := range live {
 		s := &batch[i]
 		out[i] = SettleResult{Settled: make([]drover.Settled, len(s.Outcomes))}
-		// One that acquires is shared, as by any claim, so that the reaper waits for
+		// One that acquires is locked as by any claim, so that the reaper waits for
 		// it; and before all other rows, as by a renewal, which changes it.
+		lock := store.Unlocked
 		if s.Acquire != nil {
-			share = append(share, int64(s.Session))
-		} else {
-			read = append(read, int64(s.Session))
+			lock = e.endowed.lock(int64(s.Session))
 		}
+		by[lock] = append(by[lock], int64(s.Session))
 		all := make([]report, len(s.Outcomes))
 		for k, o := range s.Outcomes {
 			a := &out[i].Settled[k]
@@ -130,7 +130,8 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	sessions := map[int64]store.SessionRow{}
 	leases, byLease := leasesOf(reports)
 	taken := make([]lifecycle.Task, 0, len(leases))
-	if err := tx.Pipe(ctx, store.ReadSessions(sortedUnique(share), true, sessions), store.ReadSessions(sortedUnique(read), false, sessions), store.TakeRunning(leases, &taken)); err != nil {
+	if err := tx.Pipe(ctx, store.ReadSessions(sortedUnique(by[store.Shared]), store.Shared, sessions), store.ReadSessions(sortedUnique(by[store.Locked]), store.Locked, sessions),
+		store.ReadSessions(sortedUnique(by[store.Unlocked]), store.Unlocked, sessions), store.TakeRunning(leases, &taken)); err != nil {
 		return err
 	}
 	var refused *drover.Error
@@ -143,6 +144,9 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 			return err
 		}
 		if a := batch[i].Acquire; a != nil && !s.Draining && !e.expired(s) {
+			if err := e.endowed.learn(s); err != nil {
+				return err
+			}
 			asks = append(asks, &ask{session: s, acquire: *a, out: &out[i], turns: turns})
 		}
 	}

@@ -35,9 +35,11 @@ var (
 	readSessions = driver.New("read sessions", "id bigint", "SELECT "+qualify("s", sessionCols)+" FROM {rows} JOIN sessions s ON s.id = {id}")
 	// A claim shares the session's row, so that the reaper, which takes it whole, waits for it.
 	shareSessions = driver.New("share sessions", "id bigint", "SELECT "+qualify("s", sessionCols)+" FROM {rows} JOIN sessions s ON s.id = {id} {for share of s}")
-	renewSession  = driver.New("renew session", "", "UPDATE sessions SET expires_at = $2, draining = $3 WHERE id = $1 AND ended = 0 AND expires_at > $4 RETURNING "+sessionCols)
-	endSession    = driver.New("end session", "", "UPDATE sessions SET ended = 1, expires_at = $2 WHERE id = $1 AND ended = 0")
-	reapSessions  = driver.New("end expired sessions", "",
+	// Two claims of a worker that has resources must not both give the same of them out.
+	lockSessions = driver.New("lock sessions", "id bigint", "SELECT "+qualify("s", sessionCols)+" FROM {rows} JOIN sessions s ON s.id = {id} {for update of s}")
+	renewSession = driver.New("renew session", "", "UPDATE sessions SET expires_at = $2, draining = $3 WHERE id = $1 AND ended = 0 AND expires_at > $4 RETURNING "+sessionCols)
+	endSession   = driver.New("end session", "", "UPDATE sessions SET ended = 1, expires_at = $2 WHERE id = $1 AND ended = 0")
+	reapSessions = driver.New("end expired sessions", "",
 		"UPDATE sessions SET ended = 1 WHERE ended = 0 AND {pg:ctid = ANY(ARRAY(SELECT ctid FROM sessions WHERE ended = 0 AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2 FOR UPDATE SKIP LOCKED))}"+
 			"{lite:id IN (SELECT id FROM sessions WHERE ended = 0 AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2)} RETURNING id")
 	liveSessions   = driver.New("read live sessions", "", "SELECT "+sessionCols+" FROM sessions WHERE ended = 0 ORDER BY id")
@@ -78,13 +80,16 @@ func InsertSession(ctx context.Context, tx Tx, s *SessionRow) error {
 		Scan: func(r driver.Row) error { return r.Scan(&s.ID) }})
 }
 
-// ReadSessions reads sessions; ids must be sorted. share locks their rows against
-// being ended until the transaction does.
-func ReadSessions(ids []int64, share bool, rows map[int64]SessionRow) Stmt {
-	text := readSessions
-	if share {
-		text = shareSessions
-	}
+// How ReadSessions locks the rows, until the transaction ends.
+const (
+	Unlocked = iota
+	Shared   // nobody ends them
+	Locked   // and nobody else claims for them
+)
+
+// ReadSessions reads sessions; ids must be sorted.
+func ReadSessions(ids []int64, lock int, rows map[int64]SessionRow) Stmt {
+	text := [...]*driver.Text{readSessions, shareSessions, lockSessions}[lock]
 	return Stmt{Text: text, Cols: []any{ids}, Scan: func(r driver.Row) error {
 		s, err := scanSession(r)
 		rows[s.ID] = s
