@@ -473,6 +473,48 @@ func TestLargeRequestIsNotStarved(t *testing.T) {
 	t.Error("it never ran")
 }
 
+// TestNoMoreIsKeptThanIsNeeded: what has waited for long keeps of a limit what it takes,
+// and of a rate only what it could use.
+func TestNoMoreIsKeptThanIsNeeded(t *testing.T) {
+	t.Parallel()
+	sem := Limit{ID: 1, Name: "gpu", Scope: Named, Max: 10}
+	rate := Limit{ID: 2, Name: "api", Scope: Named, Period: time.Second, Burst: 5}
+	slow := Limit{ID: 3, Name: "slow", Scope: Named, Period: time.Minute, Burst: 1, Arrival: int64(start)*1000 + int64(time.Hour)}
+	for _, c := range []struct {
+		what  string
+		lock  int64 // in use
+		limit Limit
+		takes []Take // of the one that has waited, of the lock, the limit and the slow rate
+		want  int    // how many others start
+	}{
+		{"a semaphore, and the lock is held", 1, sem, []Take{{0, 1}, {1, 3}}, 7},
+		{"more than there is left", 1, Limit{ID: 1, Name: "gpu", Scope: Named, Max: 10, Used: 8}, []Take{{0, 1}, {1, 3}}, 0},
+		{"a rate, and the lock is held", 1, rate, []Take{{0, 1}, {1, 2}}, 5},
+		{"two rates, of which one is used up", 0, rate, []Take{{1, 1}, {2, 1}}, 5},
+		{"more of a rate than ever comes at once", 0, rate, []Take{{1, 6}}, 5},
+		{"a rate that is all it lacks", 0, Limit{ID: 2, Name: "api", Scope: Named, Period: time.Second, Burst: 5, Arrival: int64(start)*1000 + int64(3*time.Second)}, []Take{{0, 1}, {1, 4}}, 0},
+	} {
+		v := View{Now: start, Limits: []Limit{{ID: 9, Name: "lock", Scope: Named, Max: 1, Used: c.lock}, c.limit, slow},
+			Queues: map[int32]Queue{1: {ID: 1, Ahead: 100}}, Workers: []Worker{{Queues: []int32{1}, Slots: 100}}, Lines: []Line{
+				{Lane: 1, Class: drover.Normal, Needs: Needs{Queue: 1, Tenant: 1}, Takes: []Take{{1, 1}}},
+				{Lane: 2, Class: drover.Normal, Needs: Needs{Queue: 1, Tenant: 1}, Takes: c.takes, Heads: []Head{{Task: task(2), ReadyAt: start.Add(-Patience), DueAt: start}}},
+			}}
+		for h := range 20 {
+			v.Lines[0].Heads = append(v.Lines[0].Heads, Head{Task: task(100 + h), ReadyAt: start, DueAt: start - 1<<40})
+		}
+		n := 0
+		for _, a := range Decide(v).Admitted {
+			if a.Line == 1 {
+				t.Errorf("%s: it started", c.what)
+			}
+			n++
+		}
+		if n != c.want {
+			t.Errorf("%s: %d others start, want %d", c.what, n, c.want)
+		}
+	}
+}
+
 func BenchmarkDecide(b *testing.B) {
 	for _, lines := range []int{10, 512} {
 		b.Run(fmt.Sprintf("%d lines, 1000 limits", lines), func(b *testing.B) {

@@ -75,7 +75,7 @@ type decider struct {
 	more   map[Party]int              // admitted here
 	served map[rank]bool              // classes that were served here
 	oldest map[rank]lifecycle.Instant // since when something of a class waits
-	kept   map[int]*turn              // limits kept for a task that has waited for long
+	kept   map[int]kept               // of limits, for tasks that have waited for long
 	out    Decision
 }
 
@@ -156,9 +156,11 @@ func (t *turns) Pop() any {
 	return x
 }
 
-// keep reserves limits for tasks that have waited for long because they take several
-// units or limits, which others take one by one as they become free. The oldest is
-// given all that it takes or nothing, so that two never wait for each other.
+// keep reserves what tasks take that have waited for long because that is several
+// units or limits, which others take one by one as they become free: no more of each
+// than they take. The oldest is kept all that it takes or nothing, so that two never
+// wait for each other. What a rate gives and nobody uses is lost, so of a rate
+// something is kept only when nothing else that limits the task is full.
 func (d *decider) keep() {
 	var long []*turn
 	for _, t := range d.turns {
@@ -170,7 +172,7 @@ func (d *decider) keep() {
 		for _, k := range l.Takes {
 			x := &d.limits[k.Limit]
 			several = several || k.Weight > 1
-			ever = ever && (x.Period > 0 || k.Weight <= x.Max)
+			ever = ever && (x.Period > 0 && k.Weight <= x.Burst || x.Period == 0 && k.Weight <= x.Max)
 		}
 		if several && ever {
 			long = append(long, t)
@@ -179,16 +181,39 @@ func (d *decider) keep() {
 	slices.SortStableFunc(long, func(a, b *turn) int { return cmp.Or(cmp.Compare(a.key.ready, b.key.ready), a.key.compare(b.key)) })
 	for _, t := range long {
 		l := &d.v.Lines[t.line]
-		if slices.ContainsFunc(l.Takes, func(k Take) bool { return d.kept[k.Limit] != nil }) {
+		if slices.ContainsFunc(l.Takes, func(k Take) bool { return d.kept[k.Limit].by != nil }) {
 			continue
 		}
 		if d.kept == nil {
-			d.kept = map[int]*turn{}
+			d.kept = map[int]kept{}
+		}
+		full := 0
+		for _, k := range l.Takes {
+			if d.limits[k.Limit].Free(d.v.Now) < k.Weight {
+				full++
+			}
 		}
 		for _, k := range l.Takes {
-			d.kept[k.Limit] = t
+			x := &d.limits[k.Limit]
+			if x.Period == 0 || full == 0 || full == 1 && x.Free(d.v.Now) < k.Weight {
+				d.kept[k.Limit] = kept{t, k.Weight}
+			}
 		}
 	}
+}
+
+// kept is what is kept of a limit, for the next task of a line.
+type kept struct {
+	by     *turn
+	weight int64
+}
+
+// keptFrom is how much of a limit is kept for others than t.
+func (d *decider) keptFrom(t *turn, limit int) int64 {
+	if k := d.kept[limit]; k.by != t {
+		return k.weight
+	}
+	return 0
 }
 
 // rank finds a line's place in the order. It only ever falls back within a decision.
@@ -249,7 +274,7 @@ func (d *decider) blockers(t *turn) ([]Blocker, int) {
 	for _, k := range l.Takes {
 		x := &d.limits[k.Limit]
 		free := x.Free(d.v.Now)
-		if by := d.kept[k.Limit]; free >= k.Weight && (by == nil || by == t) {
+		if free-d.keptFrom(t, k.Limit) >= k.Weight {
 			continue
 		}
 		s := Subject{Kind: "limit", Name: x.Name, Key: x.Key, ID: x.ID, Scope: x.Scope, Limit: x.Max, Used: x.Used, Asks: k.Weight, Kept: free >= k.Weight}
@@ -320,7 +345,9 @@ func (d *decider) admit(t *turn, worker int) {
 	l := &d.v.Lines[t.line]
 	for _, k := range l.Takes {
 		x := &d.limits[k.Limit]
-		delete(d.kept, k.Limit) // which was for this head, if for anybody
+		if d.kept[k.Limit].by == t { // it was for this head
+			delete(d.kept, k.Limit)
+		}
 		x.take(k.Weight, d.v.Now)
 		if x.Period > 0 {
 			d.out.Arrivals[k.Limit] = x.Arrival
