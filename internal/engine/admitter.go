@@ -24,9 +24,8 @@ const (
 	// linesAtOnce and headsAtOnce bound what one decision looks at.
 	linesAtOnce = 512
 	headsAtOnce = 1000
-	// queuedMost bounds how many of a queued line are counted, and linesMost how many lines.
+	// queuedMost bounds how many of a queued line are counted.
 	queuedMost = 10_000
-	linesMost  = 4096
 	// upkeepFor is how long after a change strays are looked for: servers that have not
 	// heard of it and transactions that began before it are done by then.
 	upkeepFor = time.Minute
@@ -213,7 +212,8 @@ type standing struct {
 	loads  []store.Load
 }
 
-func (e *Engine) readStanding(ctx context.Context, tx store.Tx, as *gate) (s standing, err error) {
+// readStanding reads it; of lanes that need no admission it counts up to open of a line.
+func (e *Engine) readStanding(ctx context.Context, tx store.Tx, as *gate, open int) (s standing, err error) {
 	var now store.Gate
 	if err := tx.Pipe(ctx, store.ReadGate(&now), store.RunningLoads(&s.loads)); err != nil {
 		return s, err
@@ -226,7 +226,7 @@ func (e *Engine) readStanding(ctx context.Context, tx store.Tx, as *gate) (s sta
 	if s.gate == nil {
 		s.gate = &gate{}
 	}
-	if err := store.QueuedLines(ctx, tx, e.db.Dialect(), linesMost, queuedMost, &s.queued); err != nil {
+	if err := store.QueuedLines(ctx, tx, e.db.Dialect(), queuedMost, open, &s.queued); err != nil {
 		return s, err
 	}
 	var ids []int32
@@ -245,7 +245,7 @@ func (e *Engine) readStanding(ctx context.Context, tx store.Tx, as *gate) (s sta
 // that nobody holds go.
 func (e *Engine) upkeep(ctx context.Context, g *gate, now lifecycle.Instant) (int, error) {
 	a := &e.admitter
-	unwritten := g != nil && slices.ContainsFunc(g.limits, func(l store.LimitRow) bool { return !l.Written })
+	unwritten := g != nil && len(g.unwritten()) > 0
 	lost := now >= a.lost.Add(lostEvery)
 	if now >= a.upkeep && !unwritten && !lost {
 		return 0, nil
@@ -258,7 +258,7 @@ func (e *Engine) upkeep(ctx context.Context, g *gate, now lifecycle.Instant) (in
 		if leads, err := e.lead(ctx, tx, x.now); err != nil || !leads {
 			return err
 		}
-		s, err := e.readStanding(ctx, tx, nil)
+		s, err := e.readStanding(ctx, tx, nil, 0)
 		if err != nil {
 			return err
 		}
@@ -270,7 +270,18 @@ func (e *Engine) upkeep(ctx context.Context, g *gate, now lifecycle.Instant) (in
 				return err
 			}
 		}
-		return x.save(ctx, tx)
+		if err := x.save(ctx, tx); err != nil {
+			return err
+		}
+		written := s.gate.unwritten()
+		if len(written) == 0 {
+			return nil
+		}
+		if err := tx.Pipe(ctx, store.LimitsWritten(written)); err != nil {
+			return err
+		}
+		x.gate, err = readGate(ctx, tx, x.now) // what this process knows says otherwise
+		return err
 	})
 	if err != nil {
 		return 0, err
@@ -337,59 +348,83 @@ func (e *Engine) mendStrays(ctx context.Context, tx store.Tx, x *changes, s *sta
 			permit(t.ID, g.takes(k))
 		}
 	}
-	// Limits of which those who were admitted before have no permits.
-	var unwritten []int32
-	for i := range g.limits {
-		if !g.limits[i].Written {
-			unwritten = append(unwritten, g.limits[i].ID)
-		}
+	// Who has none of a limit that came after him, or has lost one.
+	rows, err := e.lockLacking(ctx, tx, s, all)
+	if err != nil {
+		return 0, err
 	}
-	if len(unwritten) > 0 || all && len(g.limits) > 0 {
-		var queued []store.Line
-		var lanes []int32
-		for _, l := range s.queued {
-			if k, ok := e.keyOfLane(&memo, l.Lane); ok && k.Stage == stageAdmitted {
-				queued = append(queued, l)
-			}
-		}
-		for _, l := range s.loads {
-			if k, ok := e.keyOfLane(&memo, l.Lane); ok && k.Stage == stageAdmitted {
-				lanes = append(lanes, l.Lane)
-			}
-		}
-		var rows []store.Standing
-		slices.Sort(lanes)
-		if err := tx.Pipe(ctx, store.LockStanding(queued, slices.Compact(lanes), &rows)...); err != nil {
-			return 0, err
-		}
-		var homes []int32
-		for _, r := range rows {
-			homes = append(homes, r.Home)
-		}
-		if err := e.learn(ctx, tx, homes); err != nil {
-			return 0, err
-		}
-		for _, r := range rows {
-			if k, ok := e.keyOfLane(&memo, r.Home); ok {
-				permit(r.Task, slices.DeleteFunc(g.takes(k), func(t take) bool { return t.limit.Written && !all }))
-			}
-		}
-		if err := tx.Pipe(ctx, store.LimitsWritten(unwritten)); err != nil {
-			return 0, err
+	for _, r := range rows {
+		if k, ok := e.keyOfLane(&memo, r.Home); ok {
+			permit(r.Task, slices.DeleteFunc(g.takes(k), func(t take) bool { return t.limit.Written && !all }))
 		}
 	}
 	slices.SortFunc(add, func(p, q store.Permit) int { return cmp.Or(compareIDs(p.Task, q.Task), cmp.Compare(p.Limit, q.Limit)) })
-	if err := tx.Pipe(ctx, store.AddPermits(add)); err != nil {
-		return 0, err
-	}
-	if len(unwritten) > 0 { // what this process knows says otherwise
-		fresh, err := readGate(ctx, tx, x.now)
-		if err != nil {
-			return 0, err
+	return n + len(adopted), tx.Pipe(ctx, store.AddPermits(add))
+}
+
+// unwritten are the limits of which those who were admitted before have no permits yet.
+func (g *gate) unwritten() (ids []int32) {
+	for i := range g.limits {
+		if !g.limits[i].Written {
+			ids = append(ids, g.limits[i].ID)
 		}
-		x.gate = fresh
 	}
-	return n + len(adopted), nil
+	return ids
+}
+
+// lockLacking locks and reads who stands in lanes of stage 1 and may lack permits: all
+// of them, where a limit has come, and with all those of the lanes in which somebody
+// has fewer than he takes.
+func (e *Engine) lockLacking(ctx context.Context, tx store.Tx, s *standing, all bool) ([]store.Standing, error) {
+	g, fresh := s.gate, len(s.gate.unwritten()) > 0
+	if !fresh && (!all || len(g.limits) == 0) {
+		return nil, nil
+	}
+	var memo lane1
+	var queued []store.Line
+	var lanes []int32
+	for _, l := range s.queued {
+		if k, ok := e.keyOfLane(&memo, l.Lane); ok && k.Stage == stageAdmitted {
+			queued = append(queued, l)
+		}
+	}
+	for _, l := range s.loads {
+		if k, ok := e.keyOfLane(&memo, l.Lane); ok && k.Stage == stageAdmitted {
+			lanes = append(lanes, l.Lane)
+		}
+	}
+	slices.Sort(lanes)
+	lanes = slices.Compact(lanes)
+	if !fresh {
+		var least []store.LeastPermits
+		if err := tx.Pipe(ctx, store.LeastPermitsIn(queued, lanes, &least)...); err != nil {
+			return nil, err
+		}
+		var homes []int32
+		for _, l := range least {
+			homes = append(homes, l.Home)
+		}
+		if err := e.learn(ctx, tx, homes); err != nil {
+			return nil, err
+		}
+		short := map[store.Line]bool{}
+		for _, l := range least {
+			if k, ok := e.keyOfLane(&memo, l.Home); ok && l.Permits < g.permits(k) {
+				short[l.Line] = true
+			}
+		}
+		queued = slices.DeleteFunc(queued, func(l store.Line) bool { return !short[store.Line{Queue: l.Queue, Class: l.Class, Lane: l.Lane}] })
+		lanes = slices.DeleteFunc(lanes, func(id int32) bool { return !short[store.Line{Lane: id}] })
+	}
+	var rows []store.Standing
+	if err := tx.Pipe(ctx, store.LockStanding(queued, lanes, &rows)...); err != nil {
+		return nil, err
+	}
+	var homes []int32
+	for _, r := range rows {
+		homes = append(homes, r.Home)
+	}
+	return rows, e.learn(ctx, tx, homes)
 }
 
 // served tells if a worker is there that may run tasks of a lane; not looking, that one is.
@@ -453,7 +488,13 @@ type waiting struct {
 // readWaiting reads a view, as what is in force would have it, or as another gate. It
 // locks nothing: whoever explains reads it too.
 func (e *Engine) readWaiting(ctx context.Context, tx store.Tx, now lifecycle.Instant, after store.Line, as *gate) (*waiting, error) {
-	s, err := e.readStanding(ctx, tx, as)
+	return e.readView(ctx, tx, now, after, as, queuedMost)
+}
+
+// readView is readWaiting for who needs no counts of what stands in open lanes, or not
+// of all of it.
+func (e *Engine) readView(ctx context.Context, tx store.Tx, now lifecycle.Instant, after store.Line, as *gate, open int) (*waiting, error) {
+	s, err := e.readStanding(ctx, tx, as, open)
 	if err != nil {
 		return nil, err
 	}
@@ -644,7 +685,7 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 		if leads, err := e.lead(ctx, tx, x.now); err != nil || !leads {
 			return err
 		}
-		if w, err = e.readWaiting(ctx, tx, x.now, a.after, nil); err != nil {
+		if w, err = e.readView(ctx, tx, x.now, a.after, nil, 0); err != nil {
 			return err
 		}
 		a.shares.Advance(x.now, w.slots, w.waits, w.gate.weights())

@@ -127,6 +127,16 @@ func (g *gate) takes(k *store.LaneKey) (list []take) {
 	return list
 }
 
+// permits is how many permits a task of a lane holds while it is admitted.
+func (g *gate) permits(k *store.LaneKey) (n int64) {
+	for _, t := range g.takes(k) {
+		if t.limit.Period == 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // readGate reads the gate as a transaction sees it.
 func readGate(ctx context.Context, tx store.Tx, now lifecycle.Instant) (*gate, error) {
 	g := &gate{at: now, queues: map[int32]store.QueueState{}, tenants: map[int32]store.TenantShare{}, particular: map[int32]bool{}}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/internal/store"
+	"github.com/drover-dev/drover/internal/store/driver"
 )
 
 func (w *world) limit(name string, n drover.NewLimit) drover.Limit {
@@ -859,5 +861,50 @@ func TestTheAdminOfATenantSetsNothingForAll(t *testing.T) {
 				t.Errorf("%d on a server of one's own: %v", i, err)
 			}
 		}
+	})
+}
+
+// However many lines are queued, what stands in the last of them is seen; of lines that
+// need no admission it is not counted how long they are.
+func TestEveryQueuedLineIsLookedAt(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.limit("a", drover.NewLimit{Max: 5})
+		w.submitMany(3, drover.NewJob{Kind: "open", Queue: "other"})
+		w.submitMany(2, drover.NewJob{Kind: "k", Limits: map[string]int64{"a": 1}})
+		w.admit()
+		id := "lpad(to_hex(n), 32, '0')::uuid"
+		if w.db.Dialect() == driver.SQLite {
+			id = "CAST(printf('%016d', n) AS BLOB)"
+		}
+		// Lines of a class that is told before.
+		w.exec("WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < 4200) " +
+			"INSERT INTO task_queued SELECT " + id + ", " + id + ", 0, 0, q.queue, 100000 + n, 0, 1, 0, 0, 0, 0, 1, q.waits, 1, 1 FROM g, (SELECT * FROM task_queued ORDER BY queue LIMIT 1) q")
+		var lines []store.Line
+		if err := w.db.Read(ctx, func(tx store.Tx) error {
+			lines = nil
+			return store.QueuedLines(ctx, tx, w.db.Dialect(), 10, 1, &lines)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var counts []int64
+		for _, l := range lines {
+			if l.Lane < 100000 {
+				counts = append(counts, l.Count)
+			}
+		}
+		if slices.Sort(counts); len(lines) != 4202 || !slices.Equal(counts, []int64{1, 2}) {
+			t.Errorf("%d lines, of ours %d stand there, want 4202, and 1 of 3 that are open and 2 that are admitted", len(lines), counts)
+		}
+		w.limit("b", drover.NewLimit{Scope: drover.ScopeKind, Kind: "k", Max: 5})
+		w.step("admit", w.AdmitOnce)
+		if n := w.used("b"); n != 2 {
+			t.Errorf("%d permits of a new limit are held by the two that were admitted", n)
+		}
+		w.exec("DELETE FROM task_queued WHERE lane > 100000")
+		if l := w.acquire(5); len(l) != 2 {
+			t.Errorf("%d run", len(l))
+		}
+		w.audit()
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/store"
@@ -54,16 +55,10 @@ func (e *Engine) setQueue(ctx context.Context, c Caller, name, action string, r 
 		var standing []store.Standing
 		var lines []store.Line
 		if is.Paused && !was.Paused {
-			if err := store.QueuedLines(ctx, tx, e.db.Dialect(), linesMost, 1, &lines); err != nil {
+			if err := store.QueuedLines(ctx, tx, e.db.Dialect(), 1, 1, &lines); err != nil {
 				return err
 			}
-			for i := 0; i < len(lines); {
-				if lines[i].Queue != is.ID {
-					lines = append(lines[:i], lines[i+1:]...)
-				} else {
-					i++
-				}
-			}
+			lines = slices.DeleteFunc(lines, func(l store.Line) bool { return l.Queue != is.ID })
 		}
 		list := []store.Stmt{store.SetQueue(is), store.LiftGate(now), store.InsertLimitChange(store.LimitChange{Name: "queue:" + name, Action: action, Actor: c.Actor, Reason: r.Reason, At: now, Was: stateText(was), Becomes: stateText(is)})}
 		return tx.Pipe(ctx, append(store.LockStanding(lines, nil, &standing), list...)...)

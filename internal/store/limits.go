@@ -316,12 +316,18 @@ var (
 	readyKeys    = "queue int, class smallint, lane int, due_at bigint, task_id uuid"
 	takeReadies  = driver.New("take these ready", readyKeys,
 		"DELETE FROM task_ready {using} WHERE task_ready.queue = {queue} AND task_ready.class = {class} AND task_ready.lane = {lane} AND task_ready.due_at = {due_at} AND task_ready.task_id = {task_id} RETURNING "+qualify("task_ready", readyCols))
-	takeLane  = driver.New("take a lane's queued", "", take("task_queued", "queue, class, lane, due_at, task_id", "queue = $1 AND class = $2 AND lane = $3", "queue, class, lane, due_at, task_id", "$4", "FOR UPDATE", queuedCols))
-	adoptLane = driver.New("stand a lane's running in another", "", "UPDATE task_running SET lane = $2 WHERE lane = $1 RETURNING "+runningCols)
+	takeLane = driver.New("take a lane's queued", "", take("task_queued", "queue, class, lane, due_at, task_id", "queue = $1 AND class = $2 AND lane = $3", "queue, class, lane, due_at, task_id", "$4", "FOR UPDATE", queuedCols))
+	// Rows of task_running that somebody has locked are leaving it. They are not waited
+	// for: whoever has them may wait for a queued row.
+	adoptLane = driver.New("stand a lane's running in another", "", "UPDATE task_running SET lane = $2 WHERE {pg:ctid = ANY(ARRAY(SELECT ctid FROM task_running WHERE lane = $1 FOR UPDATE SKIP LOCKED))}{lite:lane = $1} RETURNING "+runningCols)
 	lanesIn   = driver.New("lock who stands in lanes", "lane int",
-		"SELECT r.task_id, t.lane FROM {rows} JOIN task_running r ON r.lane = {lane} JOIN tasks t ON t.id = r.task_id ORDER BY r.task_id {for update of r}")
+		"SELECT r.task_id, t.lane FROM {rows} JOIN task_running r ON r.lane = {lane} JOIN tasks t ON t.id = r.task_id ORDER BY r.task_id {pg:FOR UPDATE OF r SKIP LOCKED}")
 	queuedIn = driver.New("lock who is queued in lanes", "queue int, class smallint, lane int",
 		"SELECT q.task_id, t.lane FROM {rows} JOIN task_queued q ON q.queue = {queue} AND q.class = {class} AND q.lane = {lane} JOIN tasks t ON t.id = q.task_id ORDER BY q.task_id {for update of q}")
+	permitsOf = "min((SELECT count(*) FROM permits p WHERE p.task_id = x.task_id))"
+	leastRun  = driver.New("least permits in lanes", "lane int", "SELECT 0, 0, {lane}, t.lane, "+permitsOf+" FROM {rows} JOIN task_running x ON x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 3, 4")
+	leastLine = driver.New("least permits in queued lines", "queue int, class smallint, lane int",
+		"SELECT {queue}, {class}, {lane}, t.lane, "+permitsOf+" FROM {rows} JOIN task_queued x ON x.queue = {queue} AND x.class = {class} AND x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 1, 2, 3, 4")
 	sessionLanes = driver.New("count a session's running by lane", "", "SELECT lane, count(*) FROM task_running WHERE session_id = $1 GROUP BY lane ORDER BY lane")
 	heldAmong    = driver.New("which jobs are held", "id uuid", "SELECT DISTINCT h.job_id FROM {rows} JOIN job_holds h ON h.job_id = {id} AND h.kind < 3")
 	anyReady     = driver.New("is anything ready", "", "SELECT queue FROM task_ready WHERE lane <> 0 ORDER BY queue LIMIT 1")
@@ -402,9 +408,30 @@ func scanStanding(r driver.Row) (s Standing, err error) {
 // claims in flight.
 func LockStanding(queued []Line, lanes []int32, rows *[]Standing) []Stmt {
 	return []Stmt{
-		{Text: queuedIn, Cols: []any{col(queued, func(l *Line) int32 { return l.Queue }), col(queued, func(l *Line) int16 { return int16(l.Class) }), col(queued, func(l *Line) int32 { return l.Lane })}, Scan: into(rows, scanStanding)},
+		{Text: queuedIn, Cols: lineCols(queued), Scan: into(rows, scanStanding)},
 		{Text: lanesIn, Cols: []any{lanes}, Scan: into(rows, scanStanding)},
 	}
+}
+
+func lineCols(list []Line) []any {
+	return []any{col(list, func(l *Line) int32 { return l.Queue }), col(list, func(l *Line) int16 { return int16(l.Class) }), col(list, func(l *Line) int32 { return l.Lane })}
+}
+
+// LeastPermits is how many permits the one has that has the fewest of those who stand
+// in a lane and waited in another; Line has a queue where they are QUEUED.
+type LeastPermits struct {
+	Line
+	Home    int32
+	Permits int64
+}
+
+// LeastPermitsIn reads how many permits those have who stand in lanes. It locks nothing.
+func LeastPermitsIn(queued []Line, lanes []int32, rows *[]LeastPermits) []Stmt {
+	scan := into(rows, func(r driver.Row) (l LeastPermits, err error) {
+		err = r.Scan(&l.Queue, (*int16)(&l.Class), &l.Lane, &l.Home, &l.Permits)
+		return l, err
+	})
+	return []Stmt{{Text: leastLine, Cols: lineCols(queued), Scan: scan}, {Text: leastRun, Cols: []any{lanes}, Scan: scan}}
 }
 
 // Line is a class of a lane in a queue; in task_queued with how many stand there.

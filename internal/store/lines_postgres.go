@@ -21,7 +21,8 @@ var (
 		"SELECT "+qualify("h", readyCols)+" FROM ln, LATERAL (SELECT * FROM task_ready r WHERE r.lane <> 0 AND r.queue = ln.queue AND r.class = ln.class AND r.lane = ln.lane "+
 		"ORDER BY r.queue, r.class, r.lane, r.due_at, r.task_id LIMIT greatest(1, $5::bigint / (SELECT count(*) FROM ln))) h ORDER BY h.queue, h.class, h.lane, h.due_at, h.task_id")
 	queuedLines = driver.New("lines of queued", "", skipLines("task_queued", "")+
-		"SELECT ln.queue, ln.class, ln.lane, (SELECT count(*) FROM (SELECT 1 FROM task_queued q WHERE q.queue = ln.queue AND q.class = ln.class AND q.lane = ln.lane ORDER BY q.queue, q.class, q.lane, q.due_at, q.task_id LIMIT $5::bigint) z) FROM ln ORDER BY 1, 2, 3")
+		"SELECT ln.queue, ln.class, ln.lane, (SELECT count(*) FROM (SELECT 1 FROM task_queued q WHERE q.queue = ln.queue AND q.class = ln.class AND q.lane = ln.lane ORDER BY q.queue, q.class, q.lane, q.due_at, q.task_id "+
+		"LIMIT CASE WHEN l.stage = 1 THEN $5::bigint ELSE $6::bigint END) z) FROM ln LEFT JOIN lanes l ON l.id = ln.lane ORDER BY 1, 2, 3")
 )
 
 // ReadyHeads reads the first rows of up to lines lines of task_ready that follow after
@@ -41,13 +42,30 @@ func ReadyHeads(ctx context.Context, tx Tx, d driver.Dialect, after Line, lines,
 	return len(seen), nil
 }
 
-// QueuedLines reads the lines of task_queued, up to n, and how many stand in each, up to most.
-func QueuedLines(ctx context.Context, tx Tx, d driver.Dialect, n, most int, lines *[]Line) error {
-	if d == driver.SQLite {
-		return queuedLinesInTurns(ctx, tx, n, most, lines)
+// linesAtOnce bounds the lines that QueuedLines reads by a statement.
+const linesAtOnce = 4096
+
+// QueuedLines reads every line of task_queued, and how many stand in each: up to most
+// in lanes of stage 1, up to open in others, of which there may be a whole backlog.
+func QueuedLines(ctx context.Context, tx Tx, d driver.Dialect, most, open int, lines *[]Line) error {
+	after := Line{Queue: -1, Class: -1, Lane: -1}
+	for {
+		var page []Line
+		var err error
+		if d == driver.SQLite {
+			page, err = queuedLinesInTurns(ctx, tx, after, linesAtOnce, most, open)
+		} else {
+			err = tx.Pipe(ctx, Stmt{Text: queuedLines, Args: []any{after.Queue, int16(after.Class), after.Lane, int32(linesAtOnce), int64(most), int64(open)}, Scan: into(&page, func(r driver.Row) (l Line, err error) {
+				err = r.Scan(&l.Queue, (*int16)(&l.Class), &l.Lane, &l.Count)
+				return l, err
+			})})
+		}
+		if err != nil {
+			return err
+		}
+		if *lines = append(*lines, page...); len(page) < linesAtOnce {
+			return nil
+		}
+		after = page[len(page)-1]
 	}
-	return tx.Pipe(ctx, Stmt{Text: queuedLines, Args: []any{int32(-1), int16(-1), int32(-1), int32(n), int64(most)}, Scan: into(lines, func(r driver.Row) (l Line, err error) {
-		err = r.Scan(&l.Queue, (*int16)(&l.Class), &l.Lane, &l.Count)
-		return l, err
-	})})
 }

@@ -16,7 +16,8 @@ var (
 	nextReadyLine  = nextLineOf("task_ready", "lane <> 0 AND ")
 	nextQueuedLine = nextLineOf("task_queued", "")
 	readyLine      = driver.New("heads of a ready line", "", "SELECT "+readyCols+" FROM task_ready WHERE lane <> 0 AND queue = $1 AND class = $2 AND lane = $3 ORDER BY due_at, task_id LIMIT $4")
-	countLine      = driver.New("count a queued line", "", "SELECT count(*) FROM (SELECT 1 FROM task_queued WHERE queue = $1 AND class = $2 AND lane = $3 LIMIT $4) z")
+	countLine      = driver.New("count a queued line", "",
+		"SELECT count(*) FROM (SELECT 1 FROM task_queued WHERE queue = $1 AND class = $2 AND lane = $3 LIMIT CASE WHEN (SELECT stage FROM lanes WHERE id = $3) = 1 THEN CAST($4 AS BIGINT) ELSE CAST($5 AS BIGINT) END) z")
 )
 
 // linesInTurns goes from one line to the next.
@@ -49,19 +50,15 @@ func readyHeadsInTurns(ctx context.Context, tx Tx, after Line, n, heads int, row
 	return len(lines), tx.Pipe(ctx, list...)
 }
 
-func queuedLinesInTurns(ctx context.Context, tx Tx, n, most int, out *[]Line) error {
-	lines, err := linesInTurns(ctx, tx, nextQueuedLine, Line{Queue: -1, Class: -1, Lane: -1}, n)
+func queuedLinesInTurns(ctx context.Context, tx Tx, after Line, n, most, open int) ([]Line, error) {
+	lines, err := linesInTurns(ctx, tx, nextQueuedLine, after, n)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var list []Stmt
 	for i := range lines {
 		l := &lines[i]
-		list = append(list, Stmt{Text: countLine, Args: []any{l.Queue, int16(l.Class), l.Lane, int64(most)}, Scan: func(r driver.Row) error { return r.Scan(&l.Count) }})
+		list = append(list, Stmt{Text: countLine, Args: []any{l.Queue, int16(l.Class), l.Lane, int64(most), int64(open)}, Scan: func(r driver.Row) error { return r.Scan(&l.Count) }})
 	}
-	if err := tx.Pipe(ctx, list...); err != nil {
-		return err
-	}
-	*out = lines
-	return nil
+	return lines, tx.Pipe(ctx, list...)
 }
