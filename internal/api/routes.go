@@ -379,7 +379,7 @@ func table() []route {
 			summary: "Add lines to the log of a running attempt", about: "A log holds 10 MiB an attempt; `accepted` is smaller than the number of lines when it is full. `at` and `level` may be left out.",
 			body: body{of: protocol.LogsRequest{}, mild: true, batch: true, example: exampleLogs}, answers: ok(protocol.LogsResponse{}, protocol.LogsResponse{Accepted: 1}), codes: leased},
 		{method: "POST", path: "/v1/leases/{task_id}/artifacts", id: "putArtifact", tag: "workers", policy: scope("workers:run"), handle: (*API).putArtifact,
-			summary: "Upload an output of a running attempt", about: "The body is the content. The artifact becomes visible when an outcome that names it is accepted.",
+			summary: "Upload an output of a running attempt", about: "The body is the content. The artifact becomes visible when an outcome that names it is accepted. The same content sent again, after a lost answer say, is the artifact that is there; of different ones with one name the last counts.",
 			params: []param{
 				{in: inQuery, name: "name", about: "Its file name, unique within the task.", schema: stringSchema, required: true},
 				{in: inQuery, name: "kind", about: "What it is for.", schema: stringSchema},

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	crand "crypto/rand"
@@ -93,8 +94,9 @@ func checkArtifact(a *drover.Artifact) error {
 }
 
 // StageArtifact stores an output of a running attempt. It becomes visible when
-// an outcome of the attempt that names it is accepted. The last of several with
-// one name counts. A SHA256 in meta is compared.
+// an outcome of the attempt that names it is accepted. The same once more, by a client
+// whose answer was lost, is the one that is there; of different ones with one name the
+// last counts. A SHA256 in meta is compared.
 func (e *Engine) StageArtifact(ctx context.Context, c Caller, h drover.Held, meta drover.Artifact, r io.Reader) (drover.Artifact, error) {
 	if err := checkArtifact(&meta); err != nil {
 		return drover.Artifact{}, err
@@ -119,6 +121,17 @@ func (e *Engine) StageArtifact(ctx context.Context, c Caller, h drover.Held, met
 			return err
 		}
 		row.Tenant, row.Job, row.Generation, row.CreatedAt = lease.Tenant, lease.Job, lease.Generation, max(e.now(), lease.ClaimedAt)
+		var there []store.ArtifactRow
+		if err := tx.Pipe(ctx, store.StagedArtifact(row, lease.ClaimedAt, &there)); err != nil {
+			return err
+		}
+		for _, a := range there {
+			if bytes.Equal(a.SHA256, row.SHA256) && a.Kind == row.Kind && a.MediaType == row.MediaType && bytes.Equal(a.Metadata, row.Metadata) {
+				row = a
+				row.Owner, row.Identity = "", nil // as for one that was just made
+				return nil
+			}
+		}
 		return tx.Pipe(ctx, store.StageArtifact(row, lease.ClaimedAt)...)
 	})
 	if err != nil {

@@ -58,6 +58,9 @@ func TestArtifactsBecomeVisibleWithTheirOutcome(t *testing.T) {
 		w, l := s.lease(t)
 		draft := s.stageArtifact(t, l, "out/a.txt", "draft")
 		a := s.stageArtifact(t, l, "out/a.txt", "final")
+		if again := s.stageArtifact(t, l, "out/a.txt", "final"); again.ID != a.ID || again.CreatedAt != a.CreatedAt {
+			t.Errorf("sent again it is %+v", again)
+		}
 		b := s.stageArtifact(t, l, "b.txt", "final") // the same bytes
 		unnamed := s.stageArtifact(t, l, "c.txt", "unnamed")
 		if a.Size != 5 || a.SHA256 != fmt.Sprintf("%x", sha256.Sum256([]byte("final"))) || a.URI != "artifact://"+a.ID.String() ||

@@ -36,6 +36,8 @@ var (
 	// created_at finds them.
 	replaceArtifact = driver.New("drop a staged artifact of this name", "",
 		"DELETE FROM artifacts WHERE visible = 0 AND created_at >= $1 AND task_id = $2 AND lease_version = $3 AND name = $4")
+	stagedArtifact = driver.New("read a staged artifact of this name", "",
+		"SELECT "+artifactCols+" FROM artifacts a WHERE a.visible = 0 AND a.created_at >= $1 AND a.task_id = $2 AND a.lease_version = $3 AND a.name = $4")
 	stageArtifact = driver.New("stage artifact", "",
 		"INSERT INTO artifacts (id, tenant, job_id, task_id, generation, lease_version, visible, name, kind, media_type, sha256, size, metadata, created_at) VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10, $11, $12, $13)")
 	oneArtifact     = driver.New("read artifact", "", "SELECT "+artifactCols+" FROM artifacts a WHERE a.id = $1 AND a.visible = 1")
@@ -51,6 +53,11 @@ var (
 func scanArtifact(r driver.Row) (a ArtifactRow, err error) {
 	err = r.Scan((*[16]byte)(&a.ID), &a.Tenant, (*[16]byte)(&a.Job), (*[16]byte)(&a.Task), &a.Generation, &a.LeaseVersion, &a.Name, &a.Kind, &a.MediaType, &a.SHA256, &a.Size, &a.Metadata, (*int64)(&a.CreatedAt), &a.Owner, &a.Identity)
 	return a, err
+}
+
+// StagedArtifact reads what an attempt claimed at since has uploaded under a name.
+func StagedArtifact(a ArtifactRow, since instant, rows *[]ArtifactRow) Stmt {
+	return Stmt{Text: stagedArtifact, Args: []any{int64(since), [16]byte(a.Task), a.LeaseVersion, a.Name}, Scan: into(rows, scanArtifact)}
 }
 
 // StageArtifact stores an upload of an attempt claimed at since, in the place of
