@@ -227,8 +227,8 @@ func parseStatuses(words []string) ([]drover.Status, error) {
 	return out, nil
 }
 
-// parseLabels reads k=v pairs.
-func parseLabels(words []string) (map[string]string, error) {
+// parsePairs reads the key=value words of a flag.
+func parsePairs(flag string, words []string) (map[string]string, error) {
 	if len(words) == 0 {
 		return nil, nil
 	}
@@ -236,18 +236,18 @@ func parseLabels(words []string) (map[string]string, error) {
 	for _, w := range words {
 		k, v, ok := strings.Cut(w, "=")
 		if !ok || k == "" {
-			return nil, usagef("--label %s: must be of the form key=value", w)
+			return nil, usagef("--%s %s: must be of the form key=value", flag, w)
 		}
 		if _, twice := out[k]; twice {
-			return nil, usagef("--label %s: the key is there twice", w)
+			return nil, usagef("--%s %s: the key is there twice", flag, w)
 		}
 		out[k] = v
 	}
 	return out, nil
 }
 
-// parseResources reads name=N, of --resource.
-func parseResources(words []string) (map[string]int64, error) {
+// parseAmounts reads the name=N words of a flag.
+func parseAmounts(flag string, words []string) (map[string]int64, error) {
 	if len(words) == 0 {
 		return nil, nil
 	}
@@ -256,10 +256,10 @@ func parseResources(words []string) (map[string]int64, error) {
 		k, v, _ := strings.Cut(w, "=")
 		n, err := strconv.ParseInt(v, 10, 64)
 		if k == "" || err != nil || n < 1 {
-			return nil, usagef("--resource %s: must be of the form name=N, with a whole number of at least 1", w)
+			return nil, usagef("--%s %s: must be of the form name=N, with a whole number of at least 1", flag, w)
 		}
 		if _, twice := out[k]; twice {
-			return nil, usagef("--resource %s: the name is there twice", w)
+			return nil, usagef("--%s %s: the name is there twice", flag, w)
 		}
 		out[k] = n
 	}

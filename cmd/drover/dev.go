@@ -72,9 +72,9 @@ func (o devFlags) check() error {
 	case o.slots < 0:
 		return usagef("--slots %d: must be positive", o.slots)
 	}
-	_, err = parseLabels(o.labels)
+	_, err = parsePairs("label", o.labels)
 	if err == nil {
-		_, err = parseResources(o.resources)
+		_, err = parseAmounts("resource", o.resources)
 	}
 	return err
 }

@@ -238,7 +238,7 @@ func (a *app) jobSubmit() *cobra.Command {
 		j                                       drover.NewJob
 		id, input, class, due, expires, timeout string
 		closes, beats                           string
-		labels                                  []string
+		labels, limits, resources, workers      []string
 		attempts                                int
 		wait, watch                             bool
 	)
@@ -269,6 +269,10 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 	f.StringVar(&closes, "schedule-to-close", "", "longest time for all attempts of a --kind job's task (default: no bound)")
 	f.StringVar(&beats, "heartbeat", "", "longest silence of an attempt of a --kind job's task (default: no heartbeats)")
 	f.StringVar(&j.Circuit, "circuit", "", "what a --kind job's task uses: it waits while that circuit is open")
+	f.StringSliceVar(&limits, "limit", nil, "named limits that a --kind job's task takes, such as gpu-license=1")
+	f.StringVar(&j.ConcurrencyKey, "concurrency-key", "", "what groups a --kind job's task with others, for limits that count by key")
+	f.StringSliceVar(&resources, "resource", nil, "what a --kind job's task takes of its worker beside a slot, such as gpu=1")
+	f.StringArrayVar(&workers, "worker-label", nil, "key=value that the worker of a --kind job must have; repeat it for more")
 	f.StringVar(&timeout, "task-timeout", "", "longest attempt of a --kind job's task (default 1h)")
 	f.BoolVar(&wait, "wait", false, "return when the job has ended")
 	f.BoolVar(&watch, "watch", false, "show its progress until it has ended")
@@ -282,11 +286,11 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 		if wait && watch {
 			return usagef("--wait and --watch: choose one")
 		}
-		if j.Pipeline != "" && (j.Queue != "" || attempts != 0 || timeout != "" || closes != "" || beats != "" || j.Circuit != "") {
-			return usagef("--queue, --max-attempts, --task-timeout, --schedule-to-close, --heartbeat and --circuit are for --kind jobs; a pipeline declares its own")
+		if j.Pipeline != "" && (j.Queue != "" || attempts != 0 || timeout != "" || closes != "" || beats != "" || j.Circuit != "" || len(limits)+len(resources)+len(workers) > 0 || j.ConcurrencyKey != "") {
+			return usagef("--queue, --max-attempts, --task-timeout, --schedule-to-close, --heartbeat, --circuit, --limit, --concurrency-key, --resource and --worker-label are for --kind jobs; a pipeline declares its own")
 		}
 		var err error
-		for _, s := range append([]string{j.Pipeline, j.Kind, j.Queue, j.IdempotencyKey}, labels...) {
+		for _, s := range slices.Concat([]string{j.Pipeline, j.Kind, j.Queue, j.IdempotencyKey, j.ConcurrencyKey}, labels, workers) {
 			if !utf8.ValidString(s) {
 				return usagef("%q is not UTF-8", s)
 			}
@@ -294,7 +298,16 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 		if j.Input, err = a.readInput("input", input); err != nil {
 			return err
 		}
-		if j.Labels, err = parseLabels(labels); err != nil {
+		if j.Labels, err = parsePairs("label", labels); err != nil {
+			return err
+		}
+		if j.WorkerLabels, err = parsePairs("worker-label", workers); err != nil {
+			return err
+		}
+		if j.Limits, err = parseAmounts("limit", limits); err != nil {
+			return err
+		}
+		if j.Resources, err = parseAmounts("resource", resources); err != nil {
 			return err
 		}
 		if class != "" {
@@ -445,7 +458,7 @@ func (a *app) jobList() *cobra.Command {
 			if q.Status, err = parseStatuses(statuses); err != nil {
 				return err
 			}
-			if q.Labels, err = parseLabels(labels); err != nil {
+			if q.Labels, err = parsePairs("label", labels); err != nil {
 				return err
 			}
 			if q.CreatedAfter, err = a.parseTime("since", since, false); err != nil {

@@ -550,28 +550,20 @@ func TestWorkersSayWhatTheyHave(t *testing.T) {
 	if out := f.must(0, "worker", "list", "-o", "wide"); !strings.Contains(out, "RESOURCES") || !strings.Contains(out, "gpu=2,mem_mb=64000") {
 		t.Errorf("the list of workers lacks what they have:\n%s", out)
 	}
-	at, err := readDevFile(filepath.Join(f.path, ".drover"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(client.Config{URL: at.URL, Token: at.Token})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	f.must(0, "limit", "set", "license", "--max", "2")
 	for _, q := range []struct {
 		queue, zone string
 		gpus        int64
 	}{{"default", "a", 1}, {"far", "b", 2}} {
-		job := drover.NewJob{Kind: "exec", Queue: q.queue, Input: json.RawMessage(`{"command":["true"]}`), Resources: map[string]int64{"gpu": q.gpus}, WorkerLabels: map[string]string{"zone": q.zone}}
-		got, err := c.Submit(t.Context(), job)
-		if err != nil {
-			t.Fatal(err)
+		words := []string{"job", "submit", "--kind", "exec", "--queue", q.queue, "--input", `{"command":["true"]}`, "--worker-label", "zone=" + q.zone, "--limit", "license=2", "--concurrency-key", "k", "-o", "name", "--resource"}
+		f.must(0, "job", "wait", f.must(0, append(words, fmt.Sprintf("gpu=%d", q.gpus))...), "--timeout", "60s")
+		if _, errs, code := f.try(append(words, fmt.Sprintf("gpu=%d", q.gpus+1))...); code == 0 || !strings.Contains(errs, "gpu") {
+			t.Errorf("in queue %s %d gpus, one more than there are: %d %s", q.queue, q.gpus+1, code, errs)
 		}
-		f.must(0, "job", "wait", got.JobID.String(), "--timeout", "60s")
-		job.Resources["gpu"]++
-		if _, err := c.Submit(t.Context(), job); drover.CodeOf(err) != drover.CodeExceedsLimit {
-			t.Errorf("in queue %s %d gpus, one more than there are: %v", q.queue, q.gpus+1, err)
+	}
+	for _, words := range [][]string{{"--limit", "license"}, {"--limit", "license=0"}, {"--resource", "gpu=1,gpu=2"}, {"--worker-label", "zone"}} {
+		if _, errs, code := f.try(append([]string{"job", "submit", "--kind", "exec"}, words...)...); code != exitUsage || !strings.Contains(errs, words[0]) {
+			t.Errorf("%v: %d %s", words, code, errs)
 		}
 	}
 }

@@ -81,20 +81,20 @@ func (o workerFlags) check() error {
 	if st, err := os.Stat(o.workdir); o.exec && (err != nil || !st.IsDir()) {
 		return usagef("--workdir %s: is not a folder", o.workdir)
 	}
-	_, err := parseLabels(o.labels)
+	_, err := parsePairs("label", o.labels)
 	if err == nil {
-		_, err = parseResources(o.resources)
+		_, err = parseAmounts("resource", o.resources)
 	}
 	return err
 }
 
 // newWorker makes a worker of the built-in executors.
 func newWorker(conn protocol.Worker, o workerFlags, log *slog.Logger) (*worker.Worker, error) {
-	labels, err := parseLabels(o.labels)
+	labels, err := parsePairs("label", o.labels)
 	if err != nil {
 		return nil, err
 	}
-	resources, err := parseResources(o.resources)
+	resources, err := parseAmounts("resource", o.resources)
 	if err != nil {
 		return nil, err
 	}
