@@ -27,6 +27,18 @@ func (c *Client) Submit(ctx context.Context, j drover.NewJob) (drover.Submitted,
 	return drover.Submitted{JobID: r.JobID, Status: r.Status, Replayed: r.Replayed, Deleted: r.Deleted}, nil
 }
 
+// SubmitPlan tells what Submit would do, and does nothing: it refuses what that would
+// refuse. repeated says that the job is that of an earlier request with the same key or
+// id, as it stands now; another is as it would begin.
+func (c *Client) SubmitPlan(ctx context.Context, j drover.NewJob) (job drover.Job, repeated bool, err error) {
+	body, err := encode(j)
+	if err != nil {
+		return job, false, err
+	}
+	h, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/jobs?dry_run=true", repeat: true, body: body, media: protocol.MediaJSON}, &job)
+	return job, err == nil && h.header.Get(protocol.HeaderIdempotencyReplayed) == "true", err
+}
+
 // SubmitMany hands over up to 10,000 jobs in one transaction. The answer has one
 // item for each job; the Err of an item says why that job was refused.
 func (c *Client) SubmitMany(ctx context.Context, jobs []drover.NewJob) ([]drover.Submitted, error) {

@@ -240,7 +240,7 @@ func (a *app) jobSubmit() *cobra.Command {
 		closes, beats                           string
 		labels, limits, resources, workers      []string
 		attempts                                int
-		wait, watch                             bool
+		wait, watch, dry                        bool
 	)
 	cmd := &cobra.Command{
 		Use:   "submit (--pipeline NAME | --kind KIND)",
@@ -251,6 +251,7 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 		Example: `  drover job submit --kind exec --input '{"command":["echo","hello"]}' --watch
   drover job submit --pipeline dataset-ingestion --input '{"object_uri":"/data/clip.mp4"}' --label team=vision
   drover job submit --pipeline dataset-ingestion@3 --input @input.json --idempotency-key clip-17 --wait
+  drover job submit --pipeline dataset-ingestion --input @input.json --dry-run
   generate | drover job submit --kind mail --queue mail --input - --due-at 30m -o name`,
 		Args: args(cobra.NoArgs),
 	}
@@ -276,6 +277,7 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 	f.StringVar(&timeout, "task-timeout", "", "longest attempt of a --kind job's task (default 1h)")
 	f.BoolVar(&wait, "wait", false, "return when the job has ended")
 	f.BoolVar(&watch, "watch", false, "show its progress until it has ended")
+	f.BoolVar(&dry, "dry-run", false, "check all that a submit checks, and do nothing")
 	must(cmd.RegisterFlagCompletionFunc("pipeline", a.completePipelines))
 	must(cmd.RegisterFlagCompletionFunc("queue", a.completeQueues))
 	must(cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions(completions([]string{"interactive", "urgent", "normal", "batch"}), cobra.ShellCompDirectiveNoFileComp)))
@@ -285,6 +287,9 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 		}
 		if wait && watch {
 			return usagef("--wait and --watch: choose one")
+		}
+		if dry && (wait || watch) {
+			return usagef("--dry-run: there is no job to wait for")
 		}
 		if j.Pipeline != "" && (j.Queue != "" || attempts != 0 || timeout != "" || closes != "" || beats != "" || j.Circuit != "" || len(limits)+len(resources)+len(workers) > 0 || j.ConcurrencyKey != "") {
 			return usagef("--queue, --max-attempts, --task-timeout, --schedule-to-close, --heartbeat, --circuit, --limit, --concurrency-key, --resource and --worker-label are for --kind jobs; a pipeline declares its own")
@@ -343,6 +348,18 @@ return 6 when it FAILED and 7 when it was CANCELLED.`,
 				return err
 			}
 			a.curlBody = string(body)
+		}
+		if dry {
+			job, repeated, err := c.SubmitPlan(ctx, j)
+			if err != nil {
+				return err
+			}
+			if repeated {
+				a.note("drover: %s was made by an earlier request with this key; a submit would do nothing", job.ID)
+			} else {
+				a.note("drover: nothing was submitted; this is the job as it would begin")
+			}
+			return printOne(a.printer(), jobColumns, job)
 		}
 		s, err := c.Submit(ctx, j)
 		if err != nil {

@@ -551,6 +551,15 @@ func TestWorkersSayWhatTheyHave(t *testing.T) {
 		t.Errorf("the list of workers lacks what they have:\n%s", out)
 	}
 	f.must(0, "limit", "set", "license", "--max", "2")
+	if out, errs, code := f.try("job", "submit", "--kind", "exec", "--input", `{"command":["true"]}`, "--idempotency-key", "k", "--dry-run"); code != 0 || !strings.Contains(errs, "nothing was submitted") || !strings.Contains(out, "PENDING") {
+		t.Errorf("a dry run: %d %s %s", code, out, errs)
+	}
+	if _, errs, code := f.try("job", "submit", "--kind", "exec", "--dry-run"); code == 0 || !strings.Contains(errs, "command") {
+		t.Errorf("a dry run of what is wrong: %d %s", code, errs)
+	}
+	if out := f.must(0, "job", "list", "-o", "name"); out != "" {
+		t.Errorf("a dry run made %s", out)
+	}
 	for _, q := range []struct {
 		queue, zone string
 		gpus        int64

@@ -232,6 +232,15 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		if gone.JobID != sub.JobID || !gone.Replayed || !gone.Deleted || r.header.Get("Location") != "" {
 			t.Errorf("the repeat of a job that was deleted got %s with %v", r.body, r.header)
 		}
+		w.do("POST", "/v1/jobs?dry_run=perhaps", w.admin, drover.NewJob{Kind: "k"}).refused(400, drover.CodeValidation)
+		w.do("POST", "/v1/jobs/batch?dry_run=true", w.admin, protocol.BatchRequest{Jobs: []drover.NewJob{{Kind: "k"}}}).refused(400, drover.CodeValidation)
+		w.do("POST", "/processing-jobs?dry_run=true", w.admin, protocol.ProcessingRequest{ObjectID: "o", Pipeline: "two-steps"}, "Idempotency-Key: o").refused(400, drover.CodeValidation)
+		w.do("POST", "/v1/jobs?dry_run=true", w.admin, drover.NewJob{Pipeline: "none"}).refused(404, drover.CodeNotFound)
+		var would drover.Job
+		if r := w.do("POST", "/v1/jobs?dry_run=true", w.admin, drover.NewJob{Kind: "k", IdempotencyKey: "dry"}, "Prefer: wait=5").is(200, &would); would.Status != drover.Pending || r.header.Get("Location") != "" {
+			t.Errorf("a dry run: %s with %v", r.body, r.header)
+		}
+		w.do("GET", "/v1/jobs/"+would.ID.String(), w.admin, nil).refused(404, drover.CodeNotFound)
 		w.do("GET", "/v1/tasks/"+task.ID.String(), w.admin, nil).refused(404, drover.CodeNotFound)
 		w.do("GET", "/v1/artifacts/"+art.ID.String(), run, nil).refused(404, drover.CodeNotFound)
 

@@ -25,6 +25,20 @@ func (a *API) submitJob(w http.ResponseWriter, r *request) error {
 	if j.Traceparent == "" {
 		j.Traceparent = parentOf(r.Header.Get("Traceparent"))
 	}
+	dry, err := r.flag("dry_run")
+	if err != nil {
+		return err
+	}
+	if dry != nil && *dry {
+		job, repeated, err := a.engine.Preview(r.Context(), r.caller, j)
+		if err != nil {
+			return err
+		}
+		if repeated {
+			w.Header().Set(protocol.HeaderIdempotencyReplayed, "true")
+		}
+		return a.reply(w, r, http.StatusOK, job)
+	}
 	s, err := a.gate.Submit(r.Context(), r.caller, j)
 	if err != nil {
 		return err
@@ -57,7 +71,18 @@ func (a *API) submitJob(w http.ResponseWriter, r *request) error {
 	return a.reply(w, r, http.StatusAccepted, protocol.SubmitResponse{JobID: s.JobID, Status: s.Status, Replayed: s.Replayed, Links: links})
 }
 
+// noDryRun refuses what would be done though somebody asked that it is not.
+func (r *request) noDryRun() error {
+	if dry, err := r.flag("dry_run"); err != nil || dry == nil || !*dry {
+		return err
+	}
+	return invalidQuery("dry_run", "is for POST /v1/jobs alone; send the job there")
+}
+
 func (a *API) submitBatch(w http.ResponseWriter, r *request) error {
+	if err := r.noDryRun(); err != nil {
+		return err
+	}
 	if r.Header.Get(protocol.HeaderIdempotencyKey) != "" {
 		return &drover.Error{Code: drover.CodeValidation, Detail: "a batch has no idempotency key of its own", Fields: []drover.FieldError{{
 			Field: protocol.HeaderIdempotencyKey, Message: "leave it out and give each job its idempotency_key or its job_id",
@@ -106,6 +131,9 @@ func bounded(field string, n, least, most int) error {
 var versioned = regexp.MustCompile(`^(.+)-v([0-9]{1,9})$`)
 
 func (a *API) submitProcessingJob(w http.ResponseWriter, r *request) error {
+	if err := r.noDryRun(); err != nil {
+		return err
+	}
 	var in protocol.ProcessingRequest
 	if err := a.body(w, r, &in); err != nil {
 		return err
@@ -399,13 +427,9 @@ func (a *API) rerunJob(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	dry := false
-	switch r.query.Get("dry_run") {
-	case "", "false":
-	case "true":
-		dry = true
-	default:
-		return invalidQuery("dry_run", "is neither true nor false")
+	dry, err := r.flag("dry_run")
+	if err != nil {
+		return err
 	}
 	var in protocol.RerunRequest
 	if err := a.body(w, r, &in); err != nil {
@@ -415,7 +439,7 @@ func (a *API) rerunJob(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	out, err := a.engine.Rerun(r.Context(), r.caller, id, engine.RerunRequest{
-		Request: engine.Request{ID: in.RequestID, Reason: in.Reason}, From: in.From, Failed: in.Failed, Whole: in.Whole, Fresh: in.Fresh, Input: in.Input, DryRun: dry,
+		Request: engine.Request{ID: in.RequestID, Reason: in.Reason}, From: in.From, Failed: in.Failed, Whole: in.Whole, Fresh: in.Fresh, Input: in.Input, DryRun: dry != nil && *dry,
 	})
 	if err != nil {
 		return err

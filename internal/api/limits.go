@@ -64,12 +64,10 @@ func (a *API) limit(w http.ResponseWriter, r *request, l drover.Limit, err error
 
 // change reads what a change expects, and if it is only to be tried.
 func (r *request) change() (p engine.Precondition, dry bool, err error) {
-	switch v := r.query.Get("dry_run"); v {
-	case "", "false":
-	case "true":
-		dry = true
-	default:
-		return p, false, invalidQuery("dry_run", strconv.Quote(clip(v, 40))+" is not true or false")
+	if only, err := r.flag("dry_run"); err != nil {
+		return p, false, err
+	} else if only != nil {
+		dry = *only
 	}
 	if v := r.Header.Get("If-None-Match"); v != "" {
 		if v != "*" {

@@ -155,7 +155,7 @@ func table() []route {
 	exclude := param{in: inQuery, name: "exclude", about: "A check to leave out.", schema: object{{"type", "string"}, {"enum", []any{checkDatabase}}}, repeat: true}
 	submitted := []answer{
 		{status: http.StatusAccepted, of: protocol.SubmitResponse{}, about: "The job is committed.", headers: []string{"Location", "Retry-After", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleSubmitted},
-		{status: http.StatusOK, of: drover.Job{}, about: "With `Prefer: wait`: the job is committed and already final.", headers: []string{"Location", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleJob},
+		{status: http.StatusOK, of: drover.Job{}, about: "With `Prefer: wait`: the job is committed and already final. With `dry_run`: the job as it would begin; nothing was done.", headers: []string{"Location", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleJob},
 	}
 	submitCodes := []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeSchemaMismatch, drover.CodeTooManyTasks, drover.CodeExceedsLimit, drover.CodeIdempotencyInUse, drover.CodeIdempotencyReused}
 	act := func(verb, summary, about string, h func(*API, http.ResponseWriter, *request) error) route {
@@ -184,7 +184,9 @@ func table() []route {
 		{method: "POST", path: "/v1/jobs", id: "submitJob", tag: "jobs", policy: scope("jobs:write"), handle: (*API).submitJob,
 			summary: "Submit a job",
 			about:   "The answer comes after the job is committed: what was accepted is not lost. A job is either of a pipeline (`pipeline`, `input`) or of a single task (`kind`, `queue`, `input`). Repeating the request with the same idempotency key, or the same `job_id`, returns the first job.",
-			params:  []param{keyHeader, waitHeader}, body: body{of: drover.NewJob{}, example: exampleNewJob}, answers: submitted, codes: submitCodes},
+			params: []param{keyHeader, waitHeader,
+				{in: inQuery, name: "dry_run", about: "`true` checks everything that a submit checks, tells what it would refuse, and does nothing. A repeat answers with the job that there is.", schema: object{{"type", "boolean"}}}},
+			body: body{of: drover.NewJob{}, example: exampleNewJob}, answers: submitted, codes: submitCodes},
 		{method: "POST", path: "/v1/jobs/batch", id: "submitJobs", tag: "jobs", policy: scope("jobs:write"), handle: (*API).submitBatch,
 			summary: "Submit up to 10,000 jobs",
 			about:   "All of them in one transaction. A job that is refused stands in the answer with its problem, in its place; the others are accepted. A body that is not well-formed is refused whole.",

@@ -44,6 +44,7 @@ type draft struct {
 	drover.NewJob
 	at          int  // position in the request
 	made        bool // the id was made here
+	dry         bool // nothing is stored, no name either
 	fingerprint []byte
 	plan        *compiled // nil for a Kind job
 	queue, lane int32     // of a Kind job
@@ -219,7 +220,7 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 				continue
 			}
 			if leaving[d.ID] {
-				out[d.at] = drover.Submitted{Err: drover.Errorf(drover.CodeConflict, "job_id %s was that of a job which is being deleted; make another", d.ID)}
+				out[d.at] = drover.Submitted{Err: beingDeleted(d.ID)}
 				continue
 			}
 			first := byKey[d.IdempotencyKey] == nil && !open[d.ID]
@@ -286,6 +287,10 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 		return err
 	}
 	return x.save(ctx, tx)
+}
+
+func beingDeleted(id drover.JobID) *drover.Error {
+	return drover.Errorf(drover.CodeConflict, "job_id %s was that of a job which is being deleted; make another", id)
 }
 
 // knownKeys reads which keys of drafts are taken.
@@ -478,8 +483,15 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 	}
 	d.fingerprint = fingerprint(&d.NewJob)
 	if d.Kind != "" {
+		find := e.queue
+		if d.dry { // a new one has nothing that could refuse the job
+			find = func(ctx context.Context, name string) (id int32, err error) {
+				err = e.db.Read(ctx, func(tx store.Tx) (err error) { id, err = e.knownQueue(ctx, tx, name); return err })
+				return id, err
+			}
+		}
 		var err error
-		if d.queue, err = e.queue(ctx, d.Queue); err != nil {
+		if d.queue, err = find(ctx, d.Queue); err != nil {
 			return err
 		}
 		if d.late == nil {
@@ -487,7 +499,7 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		}
 		n := asksOf(&d.NewJob)
 		k := waitingIn(store.LaneKey{Queue: d.queue, Tenant: c.Tenant, Kind: d.Kind, Circuit: d.Circuit}, n)
-		if d.late, err = e.checkLimits(ctx, k, n, d.late); err != nil {
+		if d.late, err = e.checkLimits(ctx, k, n, d.late); err != nil || d.dry {
 			return err
 		}
 		d.lane, err = e.lane(ctx, k)
