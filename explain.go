@@ -273,7 +273,8 @@ type WaitGroup struct {
 	Layer  Layer  `json:"layer,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
 	Queue  string `json:"queue,omitempty"`
-	// Waiting is how many; Approximate says that a count stopped at its cap of 100,000.
+	// Waiting is how many; Approximate says that it is at least so many: so much waits
+	// that not all is counted, or the reason of some is taken from others like them.
 	Waiting     int  `json:"waiting"`
 	Approximate bool `json:"approximate,omitempty"`
 	// OldestSince is since when the first of them waits.
@@ -309,9 +310,12 @@ type WorkerGroup struct {
 
 // QueueHint says how many workers a queue wants, and why.
 type QueueHint struct {
-	Queue   string `json:"queue"`
-	Waiting int    `json:"waiting"`
-	// Startable is how many of them wait for nothing but a worker.
+	Queue string `json:"queue"`
+	// Waiting is how many tasks wait; Approximate says that it is at least so many: so
+	// much waits that not all is counted.
+	Waiting     int  `json:"waiting"`
+	Approximate bool `json:"approximate,omitempty"`
+	// Startable is how many of them wait for nothing but a worker like one that there is.
 	Startable   int     `json:"startable"`
 	Workers     int     `json:"workers"`
 	Slots       int     `json:"slots"`

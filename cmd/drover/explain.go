@@ -290,6 +290,14 @@ func (a *app) printJobExplanation(x drover.JobExplanation) error {
 	return nil
 }
 
+// atLeast writes a number, which is more than that where not all was counted.
+func atLeast(n int, more bool) string {
+	if more {
+		return strconv.Itoa(n) + "+"
+	}
+	return strconv.Itoa(n)
+}
+
 var waitColumns = columns[drover.WaitGroup]{
 	name: func(g drover.WaitGroup) string {
 		return strings.Join(slices.DeleteFunc([]string{string(g.Reason), g.Tenant, g.Queue}, func(s string) bool { return s == "" }), " ")
@@ -299,10 +307,7 @@ var waitColumns = columns[drover.WaitGroup]{
 		{head: "TENANT", text: func(_ *printer, g drover.WaitGroup) string { return g.Tenant }},
 		{head: "QUEUE", text: func(_ *printer, g drover.WaitGroup) string { return g.Queue }},
 		{head: "WAITING", text: func(_ *printer, g drover.WaitGroup) string {
-			if g.Approximate {
-				return strconv.Itoa(g.Waiting) + "+"
-			}
-			return strconv.Itoa(g.Waiting)
+			return atLeast(g.Waiting, g.Approximate)
 		}},
 		{head: "OLDEST", text: func(_ *printer, g drover.WaitGroup) string { return spent(g.OldestAge) }},
 		{head: "TOP BLOCKER", text: func(_ *printer, g drover.WaitGroup) string {
@@ -337,8 +342,8 @@ var hintColumns = columns[drover.QueueHint]{
 	name: func(h drover.QueueHint) string { return h.Queue },
 	list: []column[drover.QueueHint]{
 		{head: "QUEUE", text: func(_ *printer, h drover.QueueHint) string { return h.Queue }},
-		{head: "WAITING", text: func(_ *printer, h drover.QueueHint) string { return strconv.Itoa(h.Waiting) }},
-		{head: "STARTABLE", text: func(_ *printer, h drover.QueueHint) string { return strconv.Itoa(h.Startable) }},
+		{head: "WAITING", text: func(_ *printer, h drover.QueueHint) string { return atLeast(h.Waiting, h.Approximate) }},
+		{head: "STARTABLE", text: func(_ *printer, h drover.QueueHint) string { return atLeast(h.Startable, h.Approximate) }},
 		{head: "WORKERS", text: func(_ *printer, h drover.QueueHint) string { return strconv.Itoa(h.Workers) }},
 		{head: "USED", text: func(_ *printer, h drover.QueueHint) string { return fmt.Sprintf("%d of %d", h.Used, h.Slots) }},
 		{head: "DESIRED", text: func(_ *printer, h drover.QueueHint) string { return strconv.Itoa(h.Desired) }, paint: func(h drover.QueueHint) string { return yellowIf(h.Desired > h.Workers) }},

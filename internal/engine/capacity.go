@@ -81,7 +81,7 @@ func share(part, whole int) float64 {
 func (x *explainer) hints(ctx context.Context) ([]drover.QueueHint, error) {
 	all := *x
 	all.c.System = true // the counts of a queue are of all tenants
-	lines, _, err := all.lines(ctx)
+	lines, err := all.lines(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,14 +91,17 @@ func (x *explainer) hints(ctx context.Context) ([]drover.QueueHint, error) {
 	}
 	type load struct {
 		forecast.Load
+		more    bool // than were counted
 		blocked map[drover.Reason]int64
 		top     *waitLine
-		mean    time.Duration // of all startable, added up
+		unfit   map[drover.Reason]int64
+		total   float64 // of the times of those of which they are known, in seconds
 		known   int64
+		fits    map[int64]bool // sessions that could run something of what is startable
 	}
 	loads := map[int32]*load{}
 	for id := range names {
-		loads[id] = &load{blocked: map[drover.Reason]int64{}}
+		loads[id] = &load{blocked: map[drover.Reason]int64{}, unfit: map[drover.Reason]int64{}, fits: map[int64]bool{}}
 	}
 	for i := range lines {
 		l := &lines[i]
@@ -106,16 +109,33 @@ func (x *explainer) hints(ctx context.Context) ([]drover.QueueHint, error) {
 		if q == nil || l.Kind != store.WaitsReady && l.Kind != store.WaitsQueued && l.Kind != store.WaitsHeld && l.Kind != store.WaitsInLine {
 			continue
 		}
-		if l.blocker.Code.Layer() == drover.LayerExecution || l.blocker.Code == drover.BlockerPriority || l.blocker.Code == drover.BlockerFairShare {
+		q.more = q.more || l.More
+		switch code := l.blocker.Code; {
+		case code.Layer() == drover.LayerExecution || code == drover.BlockerPriority || code == drover.BlockerFairShare:
+			lane, err := x.e.laneOf(ctx, x.tx, l.Lane)
+			if err != nil {
+				return nil, err
+			}
+			staff, err := x.crew(ctx, crewKey{queue: names[l.Queue], tenant: lane.Tenant, kind: lane.Kind, needs: lane.Needs})
+			if err != nil {
+				return nil, err
+			}
+			if staff.words.Serve > 0 && len(staff.take) == 0 && staff.drains == nil {
+				q.Unfit += int(l.N)
+				q.unfit[code] += l.N
+				continue
+			}
 			q.Startable += int(l.N)
+			for _, s := range staff.take {
+				q.fits[s.ID] = true
+			}
 			s, err := x.ofLane(ctx, l.Lane)
 			if err != nil {
 				return nil, err
 			}
 			if s.N() > 0 {
-				n := min(l.N, 1000)
-				q.mean += time.Duration(n) * s.Mean()
-				q.known += n
+				q.total += float64(l.N) * s.Mean().Seconds()
+				q.known += l.N
 			}
 			continue
 		}
@@ -127,22 +147,27 @@ func (x *explainer) hints(ctx context.Context) ([]drover.QueueHint, error) {
 	out := make([]drover.QueueHint, 0, len(names))
 	for id, name := range names {
 		q := loads[id]
-		h := drover.QueueHint{Queue: name, Waiting: q.Startable + q.Blocked, Startable: q.Startable}
+		h := drover.QueueHint{Queue: name, Waiting: q.Startable + q.Unfit + q.Blocked, Startable: q.Startable, Approximate: q.more}
 		for i := range x.sessions {
 			s := &x.sessions[i]
-			if s.Draining || !slices.Contains(s.Queues, name) {
+			if s.Draining || !slices.Contains(s.Queues, name) || !serves(s, x.c) {
 				continue
 			}
+			free := max(int(s.Slots)-int(x.loads[s.ID]), 0)
 			h.Workers++
 			h.Slots += int(s.Slots)
-			h.Free += max(int(s.Slots)-int(x.loads[s.ID]), 0)
+			h.Free += free
+			if q.fits[s.ID] {
+				q.Free += free
+			}
 		}
 		h.Used = h.Slots - h.Free
 		h.Utilisation = share(h.Used, h.Slots)
 		q.Workers, q.Slots, q.Used = h.Workers, h.Slots, h.Used
 		if q.known > 0 {
-			q.Mean = q.mean / time.Duration(q.known)
+			q.Mean = time.Duration(q.total / float64(q.known) * float64(time.Second))
 		}
+		q.UnfitWhy = string(most(q.unfit))
 		if q.top != nil {
 			code := q.top.blocker.Code
 			q.Why = fmt.Sprintf("%s for %s", explain.Count(int(q.blocked[code]), "waits", "wait"), code)

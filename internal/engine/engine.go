@@ -56,6 +56,7 @@ type Engine struct {
 	endowed  endowed
 	filing   filing
 	seen     observed
+	counts   int                  // rows of a table up to which all that waits is counted
 	gate     atomic.Pointer[gate] // nil: nothing was ever set
 	admitter admitter
 	lineLog  lineLog
@@ -77,7 +78,7 @@ func New(db *store.DB, o Options) *Engine {
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
-	e := &Engine{db: db, opts: o, log: o.Logger}
+	e := &Engine{db: db, opts: o, log: o.Logger, counts: store.MaxCount}
 	e.admitter.wake = make(chan struct{}, 1)
 	return e
 }

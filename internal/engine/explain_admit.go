@@ -27,31 +27,91 @@ type decided struct {
 	full   map[store.LineKey]bool
 	counts map[store.LineKey]int64
 	most   int32
-	part   bool // there are lines that the view does not have
+	part   bool       // there are lines that the view does not have
+	end    store.Line // from which on it does not
+	likes  map[store.KindKey]*admit.Verdict
 }
 
 // decide reads what waits, from the first line on and from the one of a task, and
 // decides.
-func (x *explainer) decide(ctx context.Context, own *store.Line) (*decided, error) {
+func (x *explainer) decide(ctx context.Context, own store.Line) (*decided, error) {
+	d, err := x.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if d.part {
+		if err := x.lookOn(ctx, d, store.Line{Queue: own.Queue, Class: own.Class, Lane: own.Lane - 1}); err != nil {
+			return nil, err
+		}
+	}
+	d.decide()
+	return d, nil
+}
+
+// decidedMost is about how many lines are read for a decision about all of them.
+const decidedMost = 4096
+
+// decideAll decides about all that waits, as far as it is read.
+func (x *explainer) decideAll(ctx context.Context) (*decided, error) {
+	d, err := x.look(ctx)
+	for n := linesAtOnce; err == nil && d.part && n < decidedMost; n += linesAtOnce {
+		err = x.lookOn(ctx, d, d.end)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.decide()
+	return d, nil
+}
+
+// look reads what waits, from the first line on.
+func (x *explainer) look(ctx context.Context) (*decided, error) {
 	w, err := x.e.readWaiting(ctx, x.tx, x.now, store.Line{}, nil)
 	if err != nil {
 		return nil, err
 	}
-	d := &decided{waiting: w, verdicts: map[store.LineKey]*admit.Verdict{}, full: map[store.LineKey]bool{}, counts: map[store.LineKey]int64{}, part: w.next != (store.Line{})}
+	d := &decided{waiting: w, verdicts: map[store.LineKey]*admit.Verdict{}, full: map[store.LineKey]bool{}, counts: map[store.LineKey]int64{}, part: w.next != (store.Line{}), end: w.next}
 	d.filled(w)
-	if d.part && own != nil {
-		near, err := x.e.readWaiting(ctx, x.tx, x.now, store.Line{Queue: own.Queue, Class: own.Class, Lane: own.Lane - 1}, nil)
-		if err != nil {
-			return nil, err
-		}
-		d.filled(near)
-		w.merge(near)
-	}
-	d.Decision = admit.Decide(w.View)
-	for i := range d.Waiting {
-		d.verdicts[lineKeyOf(&w.Lines[d.Waiting[i].Line])] = &d.Waiting[i]
-	}
 	return d, nil
+}
+
+// lookOn reads the lines after one besides.
+func (x *explainer) lookOn(ctx context.Context, d *decided, after store.Line) error {
+	w, err := x.e.readView(ctx, x.tx, x.now, after, nil, 0)
+	if err != nil {
+		return err
+	}
+	d.filled(w)
+	d.waiting.merge(w)
+	if after == d.end {
+		d.end, d.part = w.next, w.next != (store.Line{})
+	}
+	return nil
+}
+
+// decide fills the verdicts in.
+func (d *decided) decide() {
+	d.Decision = admit.Decide(d.View)
+	for i := range d.Waiting {
+		d.verdicts[lineKeyOf(&d.Lines[d.Waiting[i].Line])] = &d.Waiting[i]
+	}
+}
+
+// unseen reports whether a line comes after all that were read.
+func (d *decided) unseen(l *store.WaitLine) bool {
+	return d.part && cmp.Or(cmp.Compare(l.Queue, d.end.Queue), cmp.Compare(l.Class, d.end.Class), cmp.Compare(l.Lane, d.end.Lane)) > 0
+}
+
+// alike is the verdict of a line whose tasks are of the same kind; nil when there is none.
+func (d *decided) alike(lane store.LaneKey) *admit.Verdict {
+	if d.likes == nil {
+		d.likes = map[store.KindKey]*admit.Verdict{}
+		for i := range d.Waiting {
+			l := &d.Lines[d.Waiting[i].Line]
+			d.likes[store.KindKey{Queue: l.Queue, Tenant: l.Tenant, Kind: l.Kind}] = &d.Waiting[i]
+		}
+	}
+	return d.likes[kindOf(lane)]
 }
 
 func lineKeyOf(l *admit.Line) store.LineKey { return store.LineKey{Lane: l.Lane, Class: l.Class} }
@@ -75,13 +135,18 @@ func (w *waiting) merge(o *waiting) {
 	for i := range w.Lines {
 		has[lineKeyOf(&w.Lines[i])] = true
 	}
+	at := map[usageKey]int{}
+	for i, l := range w.Limits {
+		at[usageKey{l.ID, l.Key}] = i
+	}
 	limits := make([]int, len(o.Limits)) // where they are in w
-	for i := range o.Limits {
-		limits[i] = slices.IndexFunc(w.Limits, func(l admit.Limit) bool { return l.ID == o.Limits[i].ID && l.Key == o.Limits[i].Key })
-		if limits[i] < 0 {
-			limits[i] = len(w.Limits)
-			w.Limits = append(w.Limits, o.Limits[i])
+	for i, l := range o.Limits {
+		k := usageKey{l.ID, l.Key}
+		if _, ok := at[k]; !ok {
+			at[k] = len(w.Limits)
+			w.Limits = append(w.Limits, l)
 		}
+		limits[i] = at[k]
 	}
 	for _, l := range o.Lines {
 		if has[lineKeyOf(&l)] {
@@ -120,7 +185,7 @@ func waitsFor(v *admit.Verdict, b admit.Blocker) bool {
 
 // admission is why a READY task is not admitted, from the decision itself.
 func (x *explainer) admission(ctx context.Context, s *taskState, t *drover.Task, staff *crew, list []drover.Blocker) (_ []drover.Blocker, start forecast.Wait, known bool, err error) {
-	d, err := x.decide(ctx, &store.Line{Queue: s.live.Queue, Class: s.live.Class, Lane: s.live.Lane})
+	d, err := x.decide(ctx, store.Line{Queue: s.live.Queue, Class: s.live.Class, Lane: s.live.Lane})
 	if err != nil {
 		return nil, start, false, err
 	}

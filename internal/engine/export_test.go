@@ -16,3 +16,6 @@ func (e *Engine) AuditIn(ctx context.Context, tx store.Tx) ([]Audited, error) {
 func (e *Engine) Number(ctx context.Context, find func(store.Tx) (int32, error)) (int32, error) {
 	return e.number(ctx, find)
 }
+
+// CountUpTo sets up to how many rows of a table all that waits is counted.
+func (e *Engine) CountUpTo(n int) { e.counts = n }

@@ -30,11 +30,11 @@ func (e *Engine) Waits(ctx context.Context, c Caller, by []string) (out []drover
 	}
 	err = e.db.Read(ctx, func(tx store.Tx) error {
 		x := e.explainer(tx, c)
-		lines, capped, err := x.lines(ctx)
+		lines, err := x.lines(ctx)
 		if err != nil {
 			return err
 		}
-		out, err = x.grouped(ctx, lines, capped, by)
+		out, err = x.grouped(ctx, lines, by)
 		return err
 	})
 	if err != nil {
@@ -51,15 +51,15 @@ type waitLine struct {
 }
 
 // lines reads every line that the caller may see, and why it waits.
-func (x *explainer) lines(ctx context.Context) (out []waitLine, capped bool, err error) {
+func (x *explainer) lines(ctx context.Context) (out []waitLine, err error) {
 	var rows []store.WaitLine
-	if err := x.tx.Pipe(ctx, store.WaitLines(&rows, &capped)...); err != nil {
-		return nil, false, err
+	if err := store.WaitLines(ctx, x.tx, x.e.counts, &rows); err != nil {
+		return nil, err
 	}
 	var d *decided
 	if slices.ContainsFunc(rows, func(r store.WaitLine) bool { return r.Kind == store.WaitsReady }) {
-		if d, err = x.decide(ctx, nil); err != nil {
-			return nil, false, err
+		if d, err = x.decideAll(ctx); err != nil {
+			return nil, err
 		}
 	}
 	for _, r := range rows {
@@ -67,23 +67,23 @@ func (x *explainer) lines(ctx context.Context) (out []waitLine, capped bool, err
 		var lane store.LaneKey
 		if r.Kind != store.WaitsHeld && r.Kind != store.WaitsInLine {
 			if lane, err = x.e.laneOf(ctx, x.tx, r.Lane); err != nil {
-				return nil, false, err
+				return nil, err
 			}
 			l.tenant = lane.Tenant
 		}
 		if l.tenant != x.c.Tenant && !x.c.System {
 			continue
 		}
-		if l.blocker, err = x.lineBlocker(ctx, d, r, lane); err != nil {
-			return nil, false, err
+		if l.blocker, err = x.lineBlocker(ctx, d, &l.WaitLine, lane); err != nil {
+			return nil, err
 		}
 		out = append(out, l)
 	}
-	return out, capped, nil
+	return out, nil
 }
 
 // lineBlocker is why the tasks of a line wait.
-func (x *explainer) lineBlocker(ctx context.Context, d *decided, r store.WaitLine, lane store.LaneKey) (b drover.Blocker, err error) {
+func (x *explainer) lineBlocker(ctx context.Context, d *decided, r *store.WaitLine, lane store.LaneKey) (b drover.Blocker, err error) {
 	queue, err := x.e.queueNameOf(ctx, x.tx, r.Queue)
 	if err != nil {
 		return b, err
@@ -104,7 +104,11 @@ func (x *explainer) lineBlocker(ctx context.Context, d *decided, r store.WaitLin
 	case store.WaitsReady, store.WaitsQueued:
 	}
 	if d != nil && r.Kind == store.WaitsReady {
-		if v := d.verdicts[store.LineKey{Lane: r.Lane, Class: r.Class}]; v != nil {
+		v := d.verdicts[store.LineKey{Lane: r.Lane, Class: r.Class}]
+		if v == nil && d.unseen(r) { // what one like it waits for
+			v, r.More = d.alike(lane), true
+		}
+		if v != nil {
 			first := v.Blockers[0]
 			b := drover.Blocker{Code: drover.Reason(first.Code), Subject: drover.Subject{Kind: first.Subject.Kind, Name: first.Subject.Name, Limit: first.Subject.Limit, Used: first.Subject.Used}}
 			if b.Code.Layer() == drover.LayerExecution && b.Subject.Name == "" {
@@ -134,7 +138,7 @@ func (x *explainer) lineBlocker(ctx context.Context, d *decided, r store.WaitLin
 }
 
 // grouped adds lines up.
-func (x *explainer) grouped(ctx context.Context, lines []waitLine, capped bool, by []string) ([]drover.WaitGroup, error) {
+func (x *explainer) grouped(ctx context.Context, lines []waitLine, by []string) ([]drover.WaitGroup, error) {
 	type key struct{ reason, tenant, queue string }
 	type group struct {
 		drover.WaitGroup
@@ -173,6 +177,7 @@ func (x *explainer) grouped(ctx context.Context, lines []waitLine, capped bool, 
 		code := l.blocker.Code
 		g.n[code] += l.N
 		g.total += l.N
+		g.Approximate = g.Approximate || l.More
 		if s := g.subject[code]; s == nil || l.N > s.N {
 			g.subject[code] = l
 		}
@@ -182,12 +187,8 @@ func (x *explainer) grouped(ctx context.Context, lines []waitLine, capped bool, 
 	}
 	out := make([]drover.WaitGroup, 0, len(groups))
 	for _, g := range groups {
-		for code, n := range g.n {
-			if g.Top == "" || n > g.n[g.Top] || n == g.n[g.Top] && code < g.Top {
-				g.Top = code
-			}
-		}
-		g.Waiting, g.Approximate = int(g.total), capped
+		g.Top = most(g.n)
+		g.Waiting = int(g.total)
 		g.OldestSince, g.OldestAge = g.oldest.Time(), explain.Span(x.now.Sub(g.oldest))
 		top := g.subject[g.Top]
 		g.Subject = top.blocker.Subject
@@ -197,10 +198,23 @@ func (x *explainer) grouped(ctx context.Context, lines []waitLine, capped bool, 
 			what += " " + g.Subject.Name
 		}
 		g.Message = fmt.Sprintf("%s, the oldest for %s; %s wait for %s.", explain.Count(g.Waiting, "task waits", "tasks wait"), explain.Long(g.OldestAge.Std()), explain.Thousands(int(g.n[g.Top])), what)
+		if g.Approximate {
+			g.Message = fmt.Sprintf("At least %s, the oldest of those looked at for %s; most wait for %s.", explain.Count(g.Waiting, "task waits", "tasks wait"), explain.Long(g.OldestAge.Std()), what)
+		}
 		out = append(out, g.WaitGroup)
 	}
 	slices.SortFunc(out, func(a, b drover.WaitGroup) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Queue, b.Queue))
 	})
 	return out, nil
+}
+
+// most is the reason that counts most.
+func most(n map[drover.Reason]int64) (top drover.Reason) {
+	for code := range n {
+		if top == "" || n[code] > n[top] || n[code] == n[top] && code < top {
+			top = code
+		}
+	}
+	return top
 }

@@ -10,12 +10,15 @@ const Target = time.Minute
 
 // Load is what a queue has to do, and with what.
 type Load struct {
-	// Startable tasks wait for nothing but a worker. Blocked ones wait for something
-	// else: Why says for what.
-	Startable, Blocked int
-	Why                string
+	// Startable tasks wait for nothing but a worker like those that there are. Blocked
+	// ones wait for something else, and Unfit ones for a worker of another sort: Why and
+	// UnfitWhy say for what.
+	Startable, Blocked, Unfit int
+	Why, UnfitWhy             string
 	// Workers of the queue that take tasks, their slots, and how many are in use.
 	Workers, Slots, Used int
+	// Free are the slots of those of them that could run something of what is startable.
+	Free int
 	// Mean is how long a task takes; 0 is not known.
 	Mean time.Duration
 }
@@ -38,11 +41,18 @@ func (l Load) Hint() (h Hint) {
 	if l.Workers > 0 {
 		each = max(1, l.Slots/l.Workers)
 	}
-	free := max(l.Slots-l.Used, 0)
+	free := l.Free
 	h.Drains, h.DrainsPlus2 = l.drains(l.Slots, free), l.drains(l.Slots+2*each, free+2*each)
 	running := ceil(l.Used, each)
 	useless := "more workers won't help: " + l.Why
+	other := fmt.Sprintf("%d wait for a worker of another sort: %s", l.Unfit, l.UnfitWhy)
 	switch {
+	case l.Startable == 0 && l.Unfit > 0:
+		h.Desired, h.Reason, h.TwoMore = max(running, min(l.Workers, 1)), other, "Nothing: "+other+"."
+		if l.Blocked > 0 {
+			h.Reason += fmt.Sprintf("; for %d others %s", l.Blocked, useless)
+		}
+		return h
 	case l.Startable == 0 && l.Blocked > 0:
 		h.Desired, h.Reason = max(running, min(l.Workers, 1)), useless
 		h.TwoMore = "Nothing: " + useless + "."
@@ -56,17 +66,18 @@ func (l Load) Hint() (h Hint) {
 		h.TwoMore = "Nothing: nothing waits for a worker."
 		return h
 	}
-	want := l.Used + l.Startable // slots; no more than this have something to do
+	taken := max(l.Slots-l.Free, l.Used) // slots that are not there for them
+	want := taken + l.Startable          // no more than this have something to do
 	if l.Mean > 0 {
-		want = l.Used + min(l.Startable, max(1, int((time.Duration(l.Startable)*l.Mean+Target-1)/Target)))
+		want = taken + min(l.Startable, max(1, int((Times(l.Startable, l.Mean)+Target-1)/Target)))
 	} else if l.Slots > 0 {
-		want = min(want, max(l.Slots+each, l.Used+1))
+		want = min(want, max(l.Slots+each, taken+1))
 	} else {
 		want = 1
 	}
 	h.Desired = max(ceil(want, each), min(l.Workers, running))
 	if free >= l.Startable {
-		h.Desired = max(ceil(l.Used+l.Startable, each), 1)
+		h.Desired = max(ceil(taken+l.Startable, each), 1)
 		h.Desired = min(h.Desired, max(l.Workers, 1))
 	}
 	h.Reason = fmt.Sprintf("%d wait only for a worker", l.Startable)
@@ -82,6 +93,9 @@ func (l Load) Hint() (h Hint) {
 	}
 	if l.Blocked > 0 {
 		h.Reason += fmt.Sprintf("; for %d others %s", l.Blocked, useless)
+	}
+	if l.Unfit > 0 {
+		h.Reason += "; " + other
 	}
 	now, then := min(l.Startable, free), min(l.Startable, free+2*each)
 	switch {
@@ -106,7 +120,7 @@ func (l Load) drains(slots, free int) time.Duration {
 	if slots == 0 || l.Mean == 0 {
 		return -1
 	}
-	return time.Duration(l.Startable-free) * l.Mean / time.Duration(slots)
+	return Times(l.Startable-free, l.Mean) / time.Duration(slots)
 }
 
 func ceil(n, by int) int { return (n + by - 1) / by }

@@ -1,7 +1,11 @@
 package store
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/lifecycle"
@@ -24,9 +28,13 @@ type LinePlace struct {
 }
 
 // lineTexts are the statements about one of the tables that lines stand in.
-type lineTexts struct{ above, lanes, before, behind *driver.Text }
+type lineTexts struct{ above, lanes, before, behind, lines, count *driver.Text }
 
 func textsOf(table string) lineTexts {
+	const line = "x.class * 4294967296 + x.lane" // one number, as a recursion that ends has one column
+	nextLine := func(after string) string {
+		return "(SELECT " + line + " FROM " + table + " x WHERE x.queue = $1 AND x.lane <> 0" + after + " ORDER BY x.queue, x.class, x.lane LIMIT 1)"
+	}
 	return lineTexts{
 		above: driver.New("count of classes above in "+table, "",
 			"SELECT coalesce(min(q.class), 0), count(*) FROM (SELECT x.class FROM "+table+" x WHERE x.queue = $1 AND x.class < $2 AND x.lane <> 0 ORDER BY x.queue, x.class LIMIT $3) q"),
@@ -38,6 +46,12 @@ func textsOf(table string) lineTexts {
 			"SELECT count(*) FROM (SELECT 1 FROM "+table+" x WHERE x.queue = $1 AND x.class = $2 AND x.lane = $3 AND (x.due_at, x.task_id) < ($4, $5) ORDER BY x.due_at, x.task_id LIMIT $6) q"),
 		behind: driver.New("count of lanes in "+table, "lane int, n int",
 			"SELECT {lane}, count(*) FROM {rows} JOIN {pg:LATERAL} (SELECT 1 FROM "+table+" x WHERE x.queue = $1 AND x.class = $2 AND x.lane = {lane} LIMIT {n}) q ON 1 = 1 GROUP BY 1"),
+		lines: driver.New("lines of a queue in "+table, "",
+			"WITH RECURSIVE c(line, k) AS (SELECT "+nextLine("")+", 1 UNION ALL SELECT "+nextLine(" AND (x.class, x.lane) > (c.line / 4294967296, c.line % 4294967296)")+", c.k + 1 FROM c WHERE c.line IS NOT NULL AND c.k < $2) "+
+				"SELECT line FROM c WHERE line IS NOT NULL"),
+		count: driver.New("count of lines of "+table, "queue int, class smallint, lane int, n int",
+			"SELECT {queue}, {class}, {lane}, count(*), min(q.ready_at) FROM {rows} JOIN {pg:LATERAL} (SELECT x.ready_at FROM "+table+" x WHERE x.lane <> 0 AND x.queue = {queue} AND x.class = {class} AND x.lane = {lane} "+
+				"ORDER BY x.queue, x.class, x.lane, x.due_at, x.task_id LIMIT {n}) q ON 1 = 1 GROUP BY 1, 2, 3"),
 	}
 }
 
@@ -89,19 +103,33 @@ func CountLanes(status drover.Status, queue int32, class drover.Class, lanes []i
 	}}
 }
 
-var countReady = driver.New("count of ready lines", "queue int, class smallint, lane int, n int",
-	"SELECT {queue}, {class}, {lane}, count(*) FROM {rows} JOIN {pg:LATERAL} (SELECT 1 FROM task_ready x WHERE x.lane <> 0 AND x.queue = {queue} AND x.class = {class} AND x.lane = {lane} LIMIT {n}) q ON 1 = 1 GROUP BY 1, 2, 3")
+// linesOfQueue reads up to n of the lines of a queue that are not held.
+func linesOfQueue(t lineTexts, queue int32, n int, lines *[]Line) Stmt {
+	return Stmt{Text: t.lines, Args: []any{queue, int32(n)}, Scan: func(r driver.Row) error {
+		var line int64
+		err := r.Scan(&line)
+		*lines = append(*lines, Line{Queue: queue, Class: drover.Class(line >> 32), Lane: int32(line)})
+		return err
+	}}
+}
 
-// CountReady counts the rows of lines of task_ready, each up to n.
-func CountReady(lines []Line, n int32, counts map[LineKey]int64) Stmt {
-	return Stmt{Text: countReady, Cols: []any{
+// countLines counts the rows of lines, each up to n, and tells since when the first of
+// these are ready.
+func countLines(t lineTexts, lines []Line, n int32, scan func(Line, instant)) Stmt {
+	return Stmt{Text: t.count, Cols: []any{
 		col(lines, func(l *Line) int32 { return l.Queue }), col(lines, func(l *Line) int16 { return int16(l.Class) }), col(lines, func(l *Line) int32 { return l.Lane }), col(lines, func(*Line) int32 { return n }),
 	}, Scan: func(r driver.Row) error {
 		var l Line
-		err := r.Scan(&l.Queue, (*int16)(&l.Class), &l.Lane, &l.Count)
-		counts[LineKey{Lane: l.Lane, Class: l.Class}] = l.Count
+		var since instant
+		err := r.Scan(&l.Queue, (*int16)(&l.Class), &l.Lane, &l.Count, (*int64)(&since))
+		scan(l, since)
 		return err
 	}}
+}
+
+// CountReady counts the rows of lines of task_ready, each up to n.
+func CountReady(lines []Line, n int32, counts map[LineKey]int64) Stmt {
+	return countLines(lineOf(drover.Ready), lines, n, func(l Line, _ instant) { counts[LineKey{Lane: l.Lane, Class: l.Class}] = l.Count })
 }
 
 var sessionHolders = driver.New("what sessions run", "id bigint",
@@ -132,10 +160,10 @@ func RunningAmong(ids []drover.TaskID, rows *[]lifecycle.Task) Stmt {
 	return Stmt{Text: viewRunning, Cols: taskIDs(ids), Scan: into(rows, scanRunning)}
 }
 
-// What waits, counted by line. A count that comes to MaxCount stops.
+// What waits, counted by line, up to so many rows.
 func countWaiting(table, key, cols, since string) *driver.Text {
 	return driver.New("count "+table+" by lane", "",
-		"SELECT q.queue, q.class, q.lane, q.status, count(*), min(q.since) FROM (SELECT "+cols+", "+since+" AS since FROM "+table+" x ORDER BY "+qualify("x", key)+oneMore+") q GROUP BY q.queue, q.class, q.lane, q.status")
+		"SELECT q.queue, q.class, q.lane, q.status, count(*), min(q.since) FROM (SELECT "+cols+", "+since+" AS since FROM "+table+" x ORDER BY "+qualify("x", key)+" LIMIT $1) q GROUP BY q.queue, q.class, q.lane, q.status")
 }
 
 var waitTexts = []*driver.Text{
@@ -148,7 +176,7 @@ var waitTexts = []*driver.Text{
 // heldLines has the rows of paused jobs, and of elements that wait for a place in their
 // map, which stand in a lane of their own, by the tenant that their job tells.
 var heldLines = driver.New("count held tasks by tenant", "",
-	"SELECT q.kind, q.queue, j.tenant, count(*), min(q.since) FROM (SELECT CASE WHEN x.ready_at = 0 THEN 7 ELSE 6 END AS kind, x.queue, x.job_id, x.since FROM task_ready x WHERE x.lane = 0"+oneMore+") q JOIN jobs j ON j.id = q.job_id GROUP BY q.kind, q.queue, j.tenant")
+	"SELECT q.kind, q.queue, j.tenant, count(*), min(q.since) FROM (SELECT CASE WHEN x.ready_at = 0 THEN 7 ELSE 6 END AS kind, x.queue, x.job_id, x.since FROM task_ready x WHERE x.lane = 0 LIMIT $1) q JOIN jobs j ON j.id = q.job_id GROUP BY q.kind, q.queue, j.tenant")
 
 // WaitKind is what a line's tasks stand as.
 type WaitKind int16
@@ -172,36 +200,119 @@ type WaitLine struct {
 	Tenant      int32 // of WaitsHeld, WaitsInLine
 	Class       drover.Class
 	N           int64
+	More        bool    // there are more than N, or others beside it that are not counted
 	Since       instant // of the first
 }
 
-// WaitLines counts everything that waits. Of each table it counts MaxCount rows at
-// most: capped says that there are more.
-func WaitLines(rows *[]WaitLine, capped *bool) []Stmt {
+// linesCounted are how many lines are counted one by one, when there is too much to
+// count it all.
+const linesCounted = 4096
+
+// WaitLines counts everything that waits, up to most rows of each table. Where there
+// are more that are READY or QUEUED, each line of each queue is counted by itself up to
+// its part of that: none is hidden by others before it.
+func WaitLines(ctx context.Context, tx Tx, most int, rows *[]WaitLine) error {
+	var kept [5][]WaitLine // of waitTexts and heldLines
+	var sums [5]int64
 	var list []Stmt
-	for _, text := range waitTexts {
-		var sum int64
-		list = append(list, Stmt{Text: text, Scan: func(r driver.Row) error {
+	for i, text := range waitTexts {
+		list = append(list, Stmt{Text: text, Args: []any{int64(most) + 1}, Scan: func(r driver.Row) error {
 			var w WaitLine
 			var kind int32
 			if err := r.Scan(&w.Queue, (*int16)(&w.Class), &w.Lane, &kind, &w.N, (*int64)(&w.Since)); err != nil {
 				return err
 			}
 			w.Kind = WaitKind(kind)
-			if sum += w.N; sum > MaxCount {
-				*capped = true
+			if sums[i] += w.N; w.Kind != WaitsReady || w.Lane != lifecycle.HeldLane { // heldLines has them
+				kept[i] = append(kept[i], w)
 			}
-			if w.Kind == WaitsReady && w.Lane == lifecycle.HeldLane {
-				return nil // heldLines has them
-			}
-			*rows = append(*rows, w)
 			return nil
 		}})
 	}
-	return append(list, Stmt{Text: heldLines, Scan: into(rows, func(r driver.Row) (w WaitLine, err error) {
-		err = r.Scan((*int16)(&w.Kind), &w.Queue, &w.Tenant, &w.N, (*int64)(&w.Since))
-		return w, err
-	})})
+	const held = 4
+	list = append(list, Stmt{Text: heldLines, Args: []any{int64(most) + 1}, Scan: func(r driver.Row) error {
+		var w WaitLine
+		err := r.Scan((*int16)(&w.Kind), &w.Queue, &w.Tenant, &w.N, (*int64)(&w.Since))
+		sums[held] += w.N
+		kept[held] = append(kept[held], w)
+		return err
+	}})
+	if err := tx.Pipe(ctx, list...); err != nil {
+		return err
+	}
+	for i := range kept {
+		if sums[i] <= int64(most) {
+			continue
+		}
+		var err error
+		switch i {
+		case 1:
+			kept[i], err = lineByLine(ctx, tx, lineOf(drover.Ready), WaitsReady, most)
+		case 2:
+			kept[i], err = lineByLine(ctx, tx, lineOf(drover.Queued), WaitsQueued, most)
+		default:
+			for k := range kept[i] {
+				kept[i][k].More = true
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	*rows = slices.Concat(kept[:]...)
+	return nil
+}
+
+// lineByLine counts the lines of a table, queue by queue: each up to its part of so many
+// rows, and those that have more again with what the others left.
+func lineByLine(ctx context.Context, tx Tx, t lineTexts, kind WaitKind, rows int) ([]WaitLine, error) {
+	queues, err := QueueNames(ctx, tx)
+	if err != nil || len(queues) == 0 {
+		return nil, err
+	}
+	ids := slices.Sorted(maps.Keys(queues))
+	most := max(64, linesCounted/len(ids))
+	found := make([][]Line, len(ids))
+	var list []Stmt
+	for i, id := range ids {
+		list = append(list, linesOfQueue(t, id, most+1, &found[i]))
+	}
+	if err := tx.Pipe(ctx, list...); err != nil {
+		return nil, err
+	}
+	counted := map[LineKey]WaitLine{}
+	var lines []Line
+	others := map[int32]bool{} // queues of which not every line is counted
+	for i, id := range ids {
+		others[id] = len(found[i]) > most
+		lines = append(lines, found[i][:min(len(found[i]), most)]...)
+	}
+	left := int64(rows) / 2
+	for round := 0; round < 2 && len(lines) > 0; round++ {
+		n := max(1, left/int64(len(lines)))
+		left = int64(rows)
+		err := tx.Pipe(ctx, countLines(t, lines, int32(n)+1, func(l Line, since instant) {
+			counted[LineKey{Lane: l.Lane, Class: l.Class}] = WaitLine{Kind: kind, Queue: l.Queue, Lane: l.Lane, Class: l.Class, N: min(l.Count, n), More: l.Count > n, Since: since}
+		}))
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range counted {
+			if !w.More {
+				left -= w.N
+			}
+		}
+		lines = slices.DeleteFunc(lines, func(l Line) bool { return !counted[LineKey{Lane: l.Lane, Class: l.Class}].More })
+	}
+	out := make([]WaitLine, 0, len(counted))
+	for _, w := range counted {
+		w.More = w.More || others[w.Queue]
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b WaitLine) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Lane, b.Lane))
+	})
+	return out, nil
 }
 
 var (
