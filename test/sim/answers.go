@@ -36,7 +36,8 @@ func (g *ghost) unexpected(c *call, err error) bool {
 		held := t.row.place == running && t.row.lease == h.LeaseVersion
 		return (refused.Code != drover.CodeLeaseLost || held) && (refused.Code != drover.CodeOverloaded || c.stage != nil)
 	case "delete":
-		return (refused.Code != drover.CodeInvalidTransition || c.job.job.ended) && (refused.Code != drover.CodeNotFound || !c.job.job.purged)
+		j := g.byID[c.job.job.id] // whose id it is by now
+		return (refused.Code != drover.CodeInvalidTransition || j.ended) && (refused.Code != drover.CodeNotFound || !j.purged)
 	case "cancel", "pause", "resume", "replay":
 		if refused.Code == drover.CodeNotFound {
 			return !c.job.job.purged
