@@ -135,6 +135,9 @@ func whenLine(start, end *drover.ETA, list []drover.Blocker) string {
 		if r.Command != "" {
 			help += " " + r.Command
 		}
+		if r.Requires != "" {
+			help += " (needs " + r.Requires + ")"
+		}
 		said = append(said, help)
 	}
 	return strings.Join(said, " ")

@@ -398,7 +398,8 @@ func (x *explainer) blockers(ctx context.Context, s *taskState, t *drover.Task, 
 		return append(list, b), until(s.live.DueAt, x.now), open, nil
 	case drover.Ready, drover.Queued:
 		if s.live.InLine() {
-			return append(list, inLineBlocker(&x.plan.Nodes[s.Node], s.live)), start, false, nil
+			n := &x.plan.Nodes[s.Node]
+			return append(list, explain.MapParallel(n.Name, int(n.MaxParallel), s.live.Since.Time())), start, false, nil
 		}
 		if !admitted {
 			return x.admission(ctx, s, t, staff, list)

@@ -325,7 +325,14 @@ func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdi
 		return explain.Ahead(drover.Reason(b.Code), t.Queue, class, max(place.Position-1, 1), place.MoreAhead, place.Place), w, known, nil
 	}
 	// A limit.
-	out = explain.Limit(drover.Reason(b.Code), b.Subject.Name, b.Subject.Key, b.Subject.Limit, b.Subject.Used, b.Subject.Asks, b.Subject.Until.Time(), place.Place)
+	shown := drover.Limit{Name: b.Subject.Name, Scope: drover.ScopeNamed, Max: b.Subject.Limit}
+	if k := slices.IndexFunc(d.gate.limits, func(l store.LimitRow) bool { return l.ID == b.Subject.ID }); k >= 0 {
+		if shown, err = x.e.showLimit(ctx, x.tx, d.gate.limits[k], nil); err != nil {
+			return out, w, false, err
+		}
+	}
+	shown.Used = b.Subject.Used
+	out = explain.Limit(drover.Reason(b.Code), shown, b.Subject.Key, b.Subject.Asks, b.Subject.Until.Time(), place.Place)
 	i := slices.IndexFunc(d.Limits, func(l admit.Limit) bool { return l.ID == b.Subject.ID && l.Key == b.Subject.Key })
 	if i < 0 {
 		return out, w, false, nil

@@ -40,7 +40,7 @@ func TestAWaitForALimitIsExplained(t *testing.T) {
 			b.Subject.Limit != 2 || b.Subject.Used != 2 || b.Subject.Position != 2 || b.Subject.Queued != 2 {
 			t.Errorf("%s %s: %+v", x.Status, blockerCodes(x), b)
 		}
-		if b.Message != "Waiting for semaphore vendor-x: 2 of 2 in use; it is 2nd of 2." || b.Remedies[0].Command != "drover limit set vendor-x" || b.Remedies[0].Requires != "admin" {
+		if b.Message != "Waiting for semaphore vendor-x: 2 of 2 in use; it is 2nd of 2." || b.Remedies[0].Command != "drover limit set vendor-x --max 3" || b.Remedies[0].Requires != "limits:admin" {
 			t.Errorf("%q %+v", b.Message, b.Remedies)
 		}
 		if len(b.Holders) != 2 || b.Holders[0].JobID != first && b.Holders[0].JobID != second || b.Holders[0].Worker != "w" || b.Holders[0].ExpectedReleaseIn == nil || b.Holders[0].ExpectedReleaseIn.Std().Round(time.Second) != 6*time.Second {

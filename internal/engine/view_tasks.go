@@ -9,6 +9,7 @@ import (
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/internal/explain"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -143,7 +144,7 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 				t.MaxAttempts = n.Retry.MaxAttempts
 			}
 			if s.live != nil && s.live.InLine() {
-				t.Blockers = append(t.Blockers, inLineBlocker(n, s.live))
+				t.Blockers = append(t.Blockers, explain.MapParallel(n.Name, int(n.MaxParallel), s.live.Since.Time()))
 			}
 		}
 		lane, err := e.laneOf(ctx, tx, s.Lane)
@@ -180,12 +181,6 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 		return nil, err
 	}
 	return out, e.blockers(ctx, tx, list, out)
-}
-
-// inLineBlocker tells of an element that waits for a place among its map's max_parallel.
-func inLineBlocker(n *dag.Node, l *lifecycle.Task) drover.Blocker {
-	return drover.Blocker{Code: drover.BlockerMapParallel, Subject: drover.Subject{Kind: "map", Name: n.Name, Limit: int64(n.MaxParallel), Used: int64(n.MaxParallel)}, Since: l.Since.Time(),
-		Message: fmt.Sprintf("as many elements of %q run as may at one time (max_parallel: %d); this one starts when others have ended, the first of those that wait first", n.Name, n.MaxParallel)}
 }
 
 func showLive(t *drover.Task, l *lifecycle.Task, now lifecycle.Instant) {

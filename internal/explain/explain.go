@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -167,7 +168,7 @@ func JobPaused(job drover.JobID, actor, reason string, since time.Time) drover.B
 func QueuePaused(queue string) drover.Blocker {
 	return drover.Blocker{Code: drover.BlockerQueuePaused, Subject: drover.Subject{Kind: "queue", Name: queue},
 		Message:  fmt.Sprintf("Queue %s is paused: nothing of it starts.", queue),
-		Remedies: []drover.Remedy{{Action: "resume_queue", Requires: "admin", Command: "drover queue resume " + queue, Message: "Resume the queue."}}}
+		Remedies: []drover.Remedy{{Action: "resume_queue", Requires: operator, Command: "drover queue resume " + positional(queue), Message: "Resume the queue."}}}
 }
 
 // Circuit is the wait for a circuit. state says how it stands.
@@ -290,46 +291,78 @@ func Handoff(queue string) drover.Blocker {
 // nouns are what limits are called, by the code of the wait for them.
 var nouns = map[drover.Reason]string{
 	drover.BlockerGlobalLimit: "limit of the installation", drover.BlockerTenantQuota: "quota of the tenant", drover.BlockerQueueLimit: "limit of the queue",
-	drover.BlockerKindLimit: "limit of the kind", drover.BlockerConcurrencyKey: "limit per key", drover.BlockerSemaphore: "semaphore", drover.BlockerLock: "lock",
-	drover.BlockerRate: "rate limit", drover.BlockerBudget: "budget", drover.BlockerMapParallel: "max_parallel of the map",
+	drover.BlockerKindLimit: "limit of the kind", drover.BlockerConcurrencyKey: "limit per key", drover.BlockerSemaphore: "semaphore",
 }
 
-// Limit is the wait for a limit. key is whose it is, of one that is counted by key;
-// asks is how much the task takes of it.
-func Limit(code drover.Reason, name, key string, limit, used, asks int64, until time.Time, p Place) drover.Blocker {
-	noun := cmp.Or(nouns[code], "limit")
-	b := drover.Blocker{Code: code, Until: until, Subject: p.subject(drover.Subject{Kind: strings.ReplaceAll(string(code), "_", " "), Name: name, Limit: limit, Used: used})}
-	switch code {
-	case drover.BlockerSemaphore:
-		b.Subject.Kind = "semaphore"
-	case drover.BlockerLock:
-		b.Subject.Kind = "lock"
-	default:
-		b.Subject.Kind = "limit"
-	}
-	full := name
+// Limit is the wait for a limit, of which l.Used is in use. key is whose it is, of one
+// that is counted by key; asks is how much the task takes of it.
+func Limit(code drover.Reason, l drover.Limit, key string, asks int64, until time.Time, p Place) drover.Blocker {
+	b := drover.Blocker{Code: code, Until: until, Subject: p.subject(drover.Subject{Kind: "limit", Name: l.Name, Limit: l.Max, Used: l.Used})}
+	full := l.Name
 	if key != "" {
 		full += " (" + Short(key) + ")"
 	}
 	switch code {
 	case drover.BlockerLock:
+		b.Subject.Kind = "lock"
 		b.Message = fmt.Sprintf("Waiting for lock %s, which is held; it is %s.", full, p)
 	case drover.BlockerRate:
+		b.Subject.Limit = l.Burst
 		b.Message = fmt.Sprintf("Waiting for rate limit %s; it is %s.", full, p)
 		if !until.IsZero() {
 			b.Message = fmt.Sprintf("Waiting for rate limit %s, which lets the next go at %s; it is %s.", full, Clock(until), p)
 		}
 	default:
-		b.Message = fmt.Sprintf("Waiting for %s %s: %d of %d in use; it is %s.", noun, full, used, limit, p)
+		if code == drover.BlockerSemaphore {
+			b.Subject.Kind = "semaphore"
+		}
+		b.Message = fmt.Sprintf("Waiting for %s %s: %d of %d in use; it is %s.", nouns[code], full, l.Used, l.Max, p)
 		if asks > 1 {
-			b.Message = fmt.Sprintf("Waiting for %d of %s %s: %d of %d in use; it is %s.", asks, noun, full, used, limit, p)
+			b.Message = fmt.Sprintf("Waiting for %d of %s %s: %d of %d in use; it is %s.", asks, nouns[code], full, l.Used, l.Max, p)
 		}
 	}
-	b.Remedies = []drover.Remedy{{Action: "raise_limit", Requires: "admin", Command: "drover limit set " + name, Message: "Raise it, if what it guards can bear more."}}
+	b.Remedies = []drover.Remedy{raise(l, asks)}
 	if code != drover.BlockerRate {
 		b.Remedies = append(b.Remedies, drover.Remedy{Action: "cancel_holder", Message: "Cancel a holder that matters less."})
 	}
 	return b
+}
+
+// operator is who may set what holds for every tenant.
+const operator = "admin of the tenant system"
+
+// raise is what sets a limit to as much as lets a task that asks for some of it start
+// beside those that hold it; a rate to twice as many. Its scope, queue and kind stay.
+func raise(l drover.Limit, asks int64) drover.Remedy {
+	words := []string{"drover limit set", l.Name}
+	if l.Scope != drover.ScopeNamed {
+		words = append(words, "--scope", l.Scope)
+	} else if l.Shared {
+		words = append(words, "--shared")
+	}
+	if l.Queue != "" {
+		words = append(words, "--queue", word(l.Queue))
+	}
+	if l.Kind != "" {
+		words = append(words, "--kind", word(l.Kind))
+	}
+	if l.Rate > 0 {
+		words = append(words, "--rate", strconv.FormatFloat(min(2*l.Rate, 1e6), 'g', -1, 64), "--burst", strconv.FormatInt(l.Burst, 10))
+	} else {
+		words = append(words, "--max", strconv.FormatInt(max(l.Max+1, l.Used+asks), 10))
+	}
+	r := drover.Remedy{Action: "raise_limit", Requires: "limits:admin", Command: strings.Join(words, " "), Message: "Raise it, if what it guards can bear more."}
+	if l.Shared {
+		r.Requires = operator
+	}
+	return r
+}
+
+// MapParallel is the wait of an element for a place among those of its map that run.
+func MapParallel(name string, most int, since time.Time) drover.Blocker {
+	return drover.Blocker{Code: drover.BlockerMapParallel, Subject: drover.Subject{Kind: "map", Name: name, Limit: int64(most), Used: int64(most)}, Since: since,
+		Message:  fmt.Sprintf("as many elements of %q run as may at one time (max_parallel: %d); this one starts when others have ended, the first of those that wait first", name, most),
+		Remedies: []drover.Remedy{{Action: "raise_max_parallel", Message: "Raise max_parallel in the pipeline's next version, if more may run side by side: a job keeps the one it began with."}}}
 }
 
 // Resources is of a task that asks for more of something than any worker has.

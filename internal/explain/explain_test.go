@@ -20,8 +20,12 @@ func every() []drover.Blocker {
 		ChildJob(drover.JobID{1}), Handoff("gpu"), Resources("gpu", "mem_mb", 100, 200), ResourcesFull("gpu", "gpu", 2, 2, 1, Place{Position: 4, Of: 17}),
 	}
 	for code := range nouns {
-		list = append(list, Limit(code, "x", "", 5, 5, 1, time.Time{}, Place{Position: 4, Of: 17}))
+		list = append(list, Limit(code, drover.Limit{Name: "x", Scope: drover.ScopeNamed, Max: 5, Used: 5}, "", 1, time.Time{}, Place{Position: 4, Of: 17}))
 	}
+	for _, code := range []drover.Reason{drover.BlockerLock, drover.BlockerRate} {
+		list = append(list, Limit(code, drover.Limit{Name: "x", Scope: drover.ScopeNamed, Max: 1, Used: 1}, "", 1, time.Time{}, Place{Position: 4, Of: 17}))
+	}
+	list = append(list, MapParallel("m", 4, now))
 	return list
 }
 
@@ -78,8 +82,8 @@ func TestWordsArePlain(t *testing.T) {
 	w := Workers{Queue: "gpu", Kind: "infer", Serve: 3, Draining: 1, Lacks: []string{"2 lack gpu"}}
 	for got, want := range map[string]string{
 		NoMatch(w).Message: "0 of 3 workers of queue gpu match: 2 lack gpu, 1 draining.",
-		Limit(drover.BlockerSemaphore, "vendor-x", "", 5, 5, 1, time.Time{}, Place{Position: 4, Of: 17}).Message: "Waiting for semaphore vendor-x: 5 of 5 in use; it is 4th of 17.",
-		Dependency([]Parent{{Name: "a", Total: 1, Running: 1}, {Name: "b", Unexpanded: true}}, nil).Message:      "Waiting for a (runs) and b (a map that has not expanded).",
+		Limit(drover.BlockerSemaphore, drover.Limit{Name: "vendor-x", Scope: drover.ScopeNamed, Max: 5, Used: 5}, "", 1, time.Time{}, Place{Position: 4, Of: 17}).Message: "Waiting for semaphore vendor-x: 5 of 5 in use; it is 4th of 17.",
+		Dependency([]Parent{{Name: "a", Total: 1, Running: 1}, {Name: "b", Unexpanded: true}}, nil).Message:                                                               "Waiting for a (runs) and b (a map that has not expanded).",
 		Place{MoreAhead: true}.String():                 "behind more than 1,000 others",
 		Nth(11) + Nth(22) + Nth(103):                    "11th22nd103rd",
 		Thousands(1234567) + Thousands(12):              "1,234,56712",

@@ -81,6 +81,22 @@ func Short(s string) string {
 	return cut + "…"
 }
 
+// word is s as one word of a command in a shell.
+func word(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,:/@%+=") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// positional is s as a word that is no flag.
+func positional(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-- " + word(s)
+	}
+	return word(s)
+}
+
 // Spend puts the pieces of a task's time one after the other: each begins where the
 // one before ended, and those that took none are left out.
 type Spend struct {
