@@ -166,7 +166,11 @@ type Compensation struct {
 	// Status is RUNNING while they run, then SUCCEEDED, or FAILED when one of them has
 	// failed for good: it is a dead letter and can be replayed.
 	Status Status `json:"status"`
-	// Tasks are the first thousand, in the order in which they were called.
+	// Total is how many there are, Failed how many of them have failed for good.
+	Total  int `json:"total"`
+	Failed int `json:"failed"`
+	// Tasks are a thousand of them at most: those that have failed for good, then the
+	// others, each in the order in which they were called.
 	Tasks []Compensated `json:"tasks"`
 }
 
@@ -194,7 +198,8 @@ type Degradation struct {
 	// Task and Index say which task failed.
 	Task  string `json:"task"`
 	Index int    `json:"index"`
-	// Reason is what made it good: "fallback NAME", "rescue NAME" or "on_failure: degrade".
+	// Reason is what made it good: "fallback NAME", "rescue NAME", "on_failure: degrade" or
+	// "min_success: SHARE".
 	Reason string   `json:"reason"`
 	Error  *Failure `json:"error,omitempty"`
 }

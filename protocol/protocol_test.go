@@ -114,7 +114,7 @@ var samples = map[string]any{
 	"job_failed": drover.Job{
 		ID: job1, Tenant: "default", Status: drover.Failed, Kind: "mail", Class: drover.Normal, Run: 1, Tasks: drover.Counts{Total: 1, Failed: 1},
 		Error: &drover.Failure{Class: drover.ClassPanic, Message: "index out of range", Stack: "goroutine 1 [running]:", Task: "mail"},
-		Compensation: &drover.Compensation{Status: drover.Failed, Tasks: []drover.Compensated{
+		Compensation: &drover.Compensation{Status: drover.Failed, Total: 1, Failed: 1, Tasks: []drover.Compensated{
 			{Task: "charge", By: "refund", TaskID: task2, Status: drover.DeadLetter, Error: &drover.Failure{Class: drover.ClassThrottled, Message: "too many requests"}}}},
 		TraceID: "0af7651916cd43dd8448eb211c80319c", CreatedAt: at, FinishedAt: at.Add(time.Minute), Events: 3,
 	},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,7 +74,7 @@ var jobColumns = columns[drover.Job]{
 		if pr := j.Progress; pr != nil && !j.Status.Final() {
 			facts = append(facts, fact{name: "PROGRESS", text: progressText(*pr)})
 		}
-		facts = append(facts, compensationFacts(j.Compensation)...)
+		facts = append(facts, compensationFacts(j.Compensation, j.ID)...)
 		if j.Run > 1 {
 			facts = append(facts, fact{name: "RUN", text: strconv.Itoa(j.Run)})
 		}
@@ -111,22 +112,51 @@ func childrenText(list []drover.Child) string {
 	return strings.Join(words, ", ")
 }
 
-// compensationFacts tell how a job's work is undone, and what to do where it could not be.
-func compensationFacts(c *drover.Compensation) []fact {
+// compensationsShown is how many of what failed to undo something are shown one by one.
+const compensationsShown = 10
+
+// compensationFacts tell how a job's work is undone, and what to do where it could not be:
+// of a map in one word.
+func compensationFacts(c *drover.Compensation, job drover.JobID) []fact {
 	if c == nil {
 		return nil
 	}
-	words := make([]string, 0, len(c.Tasks))
+	var names []string
+	counts, many := map[string]map[drover.Status]int{}, map[string]int{}
 	for _, t := range c.Tasks {
-		words = append(words, fmt.Sprintf("%s by %s (%s)", t.Task, t.By, t.Status))
-	}
-	facts := []fact{{name: "UNDONE", text: strings.Join(words, ", ")}}
-	for _, t := range c.Tasks {
-		if t.Status == drover.Failed || t.Status == drover.DeadLetter {
-			facts = append(facts, fact{name: "COMPENSATION FAILED", text: fmt.Sprintf("%s of %s: %s; replay it: drover task replay %s", t.By, t.Task, failureText(t.Error), t.TaskID), paint: red})
+		name := t.Task + " by " + t.By
+		if many[name]++; many[name] == 1 {
+			names, counts[name] = append(names, name), map[drover.Status]int{}
 		}
+		counts[name][t.Status]++
 	}
-	return facts
+	var failed []fact
+	for _, t := range c.Tasks[:min(c.Failed, compensationsShown)] {
+		of := t.Task
+		if many[t.Task+" by "+t.By] > 1 || t.Index > 0 {
+			of += fmt.Sprintf("[%d]", t.Index)
+		}
+		failed = append(failed, fact{name: "COMPENSATION FAILED", text: fmt.Sprintf("%s of %s: %s; replay it: drover task replay %s", t.By, of, failureText(t.Error), t.TaskID), paint: red})
+	}
+	if n := c.Failed - len(failed); n > 0 {
+		failed = append(failed, fact{name: "COMPENSATION FAILED", text: fmt.Sprintf("%d more: drover dlq list --job %s", n, job), paint: red})
+	}
+	words := make([]string, 0, len(names)+1)
+	for _, name := range names {
+		var of []string
+		for _, s := range slices.Backward(slices.Sorted(maps.Keys(counts[name]))) { // what has failed comes first
+			if many[name] > 1 {
+				of = append(of, fmt.Sprintf("%d %s", counts[name][s], s))
+			} else {
+				of = append(of, s.String())
+			}
+		}
+		words = append(words, fmt.Sprintf("%s (%s)", name, strings.Join(of, ", ")))
+	}
+	if n := c.Total - len(c.Tasks); n > 0 {
+		words = append(words, fmt.Sprintf("and %d more", n))
+	}
+	return append([]fact{{name: "UNDONE", text: strings.Join(words, ", ")}}, failed...)
 }
 
 // payload shows JSON of a thing: clipped, unless -o wide asks for the whole.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -176,5 +177,30 @@ TOOK       1m00s
 `
 	if got := b.String(); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// TestWhatUndoesAMapIsOneWord, and of what failed the first are shown one by one.
+func TestWhatUndoesAMapIsOneWord(t *testing.T) {
+	t.Parallel()
+	c := &drover.Compensation{Status: drover.Failed, Total: 1502, Failed: 12}
+	for i := range 999 {
+		x := drover.Compensated{Task: "pay", By: "refund", Index: i, Status: drover.Succeeded}
+		if i < 12 {
+			x.Status, x.Error = drover.DeadLetter, &drover.Failure{Class: drover.ClassPermanent, Message: "no"}
+		}
+		c.Tasks = append(c.Tasks, x)
+	}
+	c.Tasks = append(c.Tasks, drover.Compensated{Task: "reserve", By: "release", Status: drover.Running})
+	got := compensationFacts(c, drover.JobID{1})
+	if want := "pay by refund (12 DEAD_LETTER, 987 SUCCEEDED), reserve by release (RUNNING), and 502 more"; got[0].text != want {
+		t.Errorf("got %q, want %q", got[0].text, want)
+	}
+	if len(got) != 12 || !strings.HasPrefix(got[10].text, "refund of pay[9]: ") || !strings.HasPrefix(got[11].text, "2 more: drover dlq list --job job_") {
+		t.Errorf("%+v", got)
+	}
+	c = &drover.Compensation{Status: drover.Failed, Total: 1, Failed: 1, Tasks: []drover.Compensated{{Task: "pay", By: "refund", Status: drover.Failed, Error: &drover.Failure{Message: "no"}}}}
+	if got := compensationFacts(c, drover.JobID{1}); len(got) != 2 || !strings.HasPrefix(got[1].text, "refund of pay: ") {
+		t.Errorf("%+v", got)
 	}
 }

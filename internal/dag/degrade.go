@@ -7,10 +7,10 @@ import "slices"
 const MaxSpoils = 64
 
 // Degradable reports whether a failure of a task of node can be made good: something
-// stands in for it, or it degrades.
+// stands in for it, it degrades, or some elements of its map may fail.
 func (p *Plan) Degradable(node int32) bool {
 	n := &p.Nodes[node]
-	return !p.closes[node] && n.Primary < 0 && (n.Fallback >= 0 || n.Degrades)
+	return !p.closes[node] && n.Primary < 0 && (n.Fallback >= 0 || n.Degrades || !n.MinSuccess.IsZero())
 }
 
 // spoil notes of each node which above it are degradable.
@@ -62,15 +62,33 @@ func (p *Plan) Spoils(node int32) []Ref {
 	return p.spoils[node]
 }
 
-// MadeGood returns what makes good the failure of a row, given the rows that have
-// failed: the node that stands in for it, or -1 with degrades where the job goes on
-// degraded. ok is false when nothing does.
-func (p *Plan) MadeGood(k Key, failed func(Key) bool) (by int32, degrades, ok bool) {
-	n := k.Node
-	for p.Nodes[n].Fallback >= 0 && k.Index != Unexpanded {
-		if n = p.Nodes[n].Fallback; !failed(Key{n, k.Index}) {
-			return n, false, true
-		}
+// MadeGood tells what makes good the failure of a row, in the words of its definition,
+// given how what is called in its place has ended, and which maps have come to their
+// min_success. It is empty when nothing does.
+func (p *Plan) MadeGood(k Key, ended func(Key) Outcome, enough func(m int32) bool) string {
+	as, n := Failed, k.Node
+	for as == Failed && p.Nodes[n].Fallback >= 0 && k.Index != Unexpanded {
+		n = p.Nodes[n].Fallback
+		as = ended(Key{n, k.Index})
 	}
-	return -1, p.Nodes[n].Degrades, p.Nodes[n].Degrades
+	switch m, some := p.tolerant(k); {
+	case as == Succeeded:
+		return "fallback " + p.Nodes[n].Name
+	case as == Failed && p.Nodes[n].Degrades:
+		return "on_failure: degrade"
+	case some && enough(m):
+		return "min_success: " + p.Nodes[m].MinSuccess.String()
+	}
+	return ""
 }
+
+// StandIns returns the nodes that are called in the place of one, in their order.
+func (p *Plan) StandIns(node int32) (nodes []int32) {
+	for n := p.Nodes[node].Fallback; n >= 0; n = p.Nodes[n].Fallback {
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// Tolerates reports whether some elements of a map may fail.
+func (p *Plan) Tolerates(node int32) bool { return !p.Nodes[node].MinSuccess.IsZero() }

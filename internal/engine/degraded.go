@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/dag"
@@ -15,13 +17,8 @@ const maxDegraded = 20
 // above which none can be cost nothing.
 func (e *Engine) degraded(ctx context.Context, tx store.Tx, got []store.Claimed) (map[drover.TaskID][]drover.Degradation, error) {
 	var keys []store.Key
+	plans := map[drover.JobID]*compiled{}
 	asked := map[store.Key]bool{}
-	ask := func(k store.Key) {
-		if !asked[k] {
-			asked[k] = true
-			keys = append(keys, k)
-		}
-	}
 	for i := range got {
 		x := &got[i]
 		if x.Pipeline == 0 {
@@ -31,9 +28,11 @@ func (e *Engine) degraded(ctx context.Context, tx store.Tx, got []store.Claimed)
 		if err != nil {
 			return nil, err
 		}
+		plans[x.Job] = plan
 		for _, r := range plan.Spoils(x.Node) {
-			for n := r.Node; n >= 0; n = plan.Nodes[n].Fallback {
-				ask(spoilKey(x, dag.Ref{Node: n, Same: r.Same}))
+			if k := spoilKey(x, r); !asked[k] {
+				asked[k] = true
+				keys = append(keys, k)
 			}
 		}
 	}
@@ -44,6 +43,7 @@ func (e *Engine) degraded(ctx context.Context, tx store.Tx, got []store.Claimed)
 	if err := tx.Pipe(ctx, store.NodeFailures(keys, &rows)); err != nil || len(rows) == 0 {
 		return nil, err
 	}
+	why := newReasons(plans)
 	at := map[store.Key]*store.FailedRow{}
 	whole := map[store.Key][]*store.FailedRow{} // by the key of all rows of their node
 	for i := range rows {
@@ -52,26 +52,27 @@ func (e *Engine) degraded(ctx context.Context, tx store.Tx, got []store.Claimed)
 			at[r.Key] = r
 			all := store.Key{Job: r.Job, Node: r.Node, Index: dag.Every}
 			whole[all] = append(whole[all], r)
+			why.ask(r, true)
 		}
+	}
+	if err := why.read(ctx, tx); err != nil {
+		return nil, err
 	}
 	out := map[drover.TaskID][]drover.Degradation{}
 	for i := range got {
 		x := &got[i]
-		if x.Pipeline == 0 {
+		if plans[x.Job] == nil {
 			continue
 		}
-		plan, err := e.plan(ctx, tx, x.Pipeline)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range plan.Spoils(x.Node) {
+		for _, r := range plans[x.Job].Spoils(x.Node) {
 			k := spoilKey(x, r)
 			list := whole[k]
 			if f := at[k]; f != nil {
 				list = []*store.FailedRow{f}
 			}
 			for _, f := range list {
-				if d, ok := degradation(plan, f, func(k dag.Key) bool { return at[store.Key{Job: x.Job, Node: k.Node, Index: k.Index}] != nil }); ok && len(out[x.ID]) < maxDegraded {
+				// An element behind one that failed is told nothing of how many may.
+				if d, ok := why.of(f, !r.Same); ok && len(out[x.ID]) < maxDegraded {
 					out[x.ID] = append(out[x.ID], d)
 				}
 			}
@@ -89,20 +90,78 @@ func spoilKey(x *store.Claimed, r dag.Ref) store.Key {
 	return k
 }
 
-// degradation tells what made a failure good, if something did.
-func degradation(plan *compiled, f *store.FailedRow, failed func(dag.Key) bool) (d drover.Degradation, ok bool) {
-	by, _, ok := plan.MadeGood(dag.Key{Node: f.Node, Index: f.Index}, failed)
-	d = drover.Degradation{Task: plan.Nodes[f.Node].Name, Index: int(f.Index), Reason: "on_failure: degrade", Error: decodeFailure(f.Error)}
-	if by >= 0 {
-		d.Reason = "fallback " + plan.Nodes[by].Name
+// reasons tells what made failures of jobs good. What it has to know of each it is asked
+// for first, so that it reads all of it at once.
+type reasons struct {
+	plans map[drover.JobID]*compiled
+	calls []store.Key    // what may have been called in their place
+	live  []store.MapRow // maps with a min_success of jobs that are live
+	final []store.EndsOf // and of such as are not, with what stands in for their elements
+	asked map[store.Key]bool
+
+	ends map[store.Key]drover.Status
+	maps map[store.Key]dag.Map // at Index 0
+}
+
+func newReasons(plans map[drover.JobID]*compiled) *reasons {
+	return &reasons{plans: plans, asked: map[store.Key]bool{}, ends: map[store.Key]drover.Status{}, maps: map[store.Key]dag.Map{}}
+}
+
+// ask notes what is to be known of a failure of a job that is live, or is not.
+func (w *reasons) ask(f *store.FailedRow, live bool) {
+	plan := w.plans[f.Job]
+	for _, n := range plan.StandIns(f.Node) {
+		w.calls = append(w.calls, store.Key{Job: f.Job, Node: n, Index: f.Index})
 	}
-	return d, ok
+	k := store.Key{Job: f.Job, Node: f.Node}
+	if !plan.Tolerates(f.Node) || w.asked[k] {
+		return
+	}
+	w.asked[k] = true
+	if live {
+		w.live = append(w.live, store.MapRow{Job: f.Job, Node: f.Node})
+		return
+	}
+	for _, n := range append([]int32{f.Node}, plan.StandIns(f.Node)...) {
+		w.final = append(w.final, store.EndsOf{Job: f.Job, Node: n})
+	}
+}
+
+func (w *reasons) read(ctx context.Context, tx store.Tx) error {
+	var counts []store.EndsOf
+	err := tx.Pipe(ctx, store.HowEnded(w.calls, w.ends), store.ReadMaps(w.live, func(m store.MapRow) { w.maps[store.Key{Job: m.Job, Node: m.Node}] = m.Map }), store.CountEnds(w.final, &counts))
+	for _, c := range counts {
+		first, _ := w.plans[c.Job].Stands(c.Node)
+		k := store.Key{Job: c.Job, Node: first}
+		m := w.maps[k]
+		if m.Succeeded += c.Succeeded; c.Node == first {
+			m.Size, m.Ended, m.Skipped = c.Ended, c.Ended, c.Skipped
+		}
+		w.maps[k] = m
+	}
+	return err
+}
+
+// of tells what made a failure good, if something did: also that enough of its map
+// succeeded, if that counts.
+func (w *reasons) of(f *store.FailedRow, enough bool) (d drover.Degradation, ok bool) {
+	plan := w.plans[f.Job]
+	d = drover.Degradation{Task: plan.Nodes[f.Node].Name, Index: int(f.Index), Error: decodeFailure(f.Error)}
+	d.Reason = plan.MadeGood(dag.Key{Node: f.Node, Index: f.Index},
+		func(k dag.Key) dag.Outcome {
+			return dag.OutcomeOf(w.ends[store.Key{Job: f.Job, Node: k.Node, Index: k.Index}], false)
+		},
+		func(m int32) bool {
+			return enough && w.maps[store.Key{Job: f.Job, Node: m}].Outcome(plan.Nodes[m].MinSuccess) == dag.Succeeded
+		})
+	return d, d.Reason != ""
 }
 
 // showDegraded tells of degraded jobs why they are.
 func (e *Engine) showDegraded(ctx context.Context, tx store.Tx, rows []store.JobRow, jobs []drover.Job) error {
 	var ids []drover.JobID
 	plans := map[drover.JobID]*compiled{}
+	at := map[drover.JobID]*drover.Job{}
 	for i := range jobs {
 		if !jobs[i].Degraded || rows[i].Pipeline == 0 {
 			continue
@@ -111,7 +170,7 @@ func (e *Engine) showDegraded(ctx context.Context, tx store.Tx, rows []store.Job
 		if err != nil {
 			return err
 		}
-		ids, plans[jobs[i].ID] = append(ids, jobs[i].ID), p
+		ids, plans[jobs[i].ID], at[jobs[i].ID] = append(ids, jobs[i].ID), p, &jobs[i]
 	}
 	if len(ids) == 0 {
 		return nil
@@ -120,32 +179,32 @@ func (e *Engine) showDegraded(ctx context.Context, tx store.Tx, rows []store.Job
 	if err := tx.Pipe(ctx, store.JobFailures(ids, &failed)); err != nil {
 		return err
 	}
-	of := map[drover.JobID][]*store.FailedRow{}
-	at := map[store.Key]bool{}
-	for i := range failed {
-		at[failed[i].Key] = true
-		of[failed[i].Job] = append(of[failed[i].Job], &failed[i])
+	slices.SortFunc(failed, func(a, b store.FailedRow) int {
+		return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
+	})
+	rescued := func(j *drover.Job) bool { return j.Status == drover.Succeeded && plans[j.ID].Rescue >= 0 }
+	why, many := newReasons(plans), map[drover.JobID]int{}
+	failed = slices.DeleteFunc(failed, func(f store.FailedRow) bool {
+		j, plan := at[f.Job], plans[f.Job]
+		if plan.Nodes[f.Node].Primary >= 0 || plan.Nodes[f.Node].Undoes >= 0 || !plan.Degradable(f.Node) && !rescued(j) || many[f.Job] == 5*maxDegraded {
+			return true // it stood in for one of the others, or nothing made it good
+		}
+		many[f.Job]++
+		why.ask(&f, !j.Status.Final())
+		return false
+	})
+	if err := why.read(ctx, tx); err != nil {
+		return err
 	}
-	for i := range jobs {
-		j := &jobs[i]
-		plan := plans[j.ID]
-		for _, f := range of[j.ID] {
-			if len(j.DegradedBy) == maxDegraded {
-				break
-			}
-			if plan.Nodes[f.Node].Primary >= 0 || plan.Nodes[f.Node].Undoes >= 0 {
-				continue // it stood in for one of the others
-			}
-			d, ok := degradation(plan, f, func(k dag.Key) bool { return at[store.Key{Job: j.ID, Node: k.Node, Index: k.Index}] })
-			if m, some := plan.Bounds(dag.Key{Node: f.Node, Index: f.Index}); !ok && j.Status == drover.Succeeded && some && !plan.Nodes[m].MinSuccess.IsZero() {
-				d.Reason, ok = "min_success: "+plan.Nodes[m].MinSuccess.String(), true
-			}
-			if !ok && j.Status == drover.Succeeded && plan.Rescue >= 0 {
-				d.Reason, ok = "rescue "+plan.Nodes[plan.Rescue].Name, true
-			}
-			if ok {
-				j.DegradedBy = append(j.DegradedBy, d)
-			}
+	for i := range failed {
+		f := &failed[i]
+		j := at[f.Job]
+		d, ok := why.of(f, true)
+		if !ok && rescued(j) {
+			d.Reason, ok = "rescue "+plans[j.ID].Nodes[plans[j.ID].Rescue].Name, true
+		}
+		if ok && len(j.DegradedBy) < maxDegraded {
+			j.DegradedBy = append(j.DegradedBy, d)
 		}
 	}
 	return nil

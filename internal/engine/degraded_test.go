@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/drover-dev/drover"
@@ -100,6 +101,82 @@ func TestALiveJobIsFoundDegraded(t *testing.T) {
 		w.settle(ok(w.one(), "1"))
 		if j := w.want(id, drover.Succeeded); !slices.Equal(why(j.DegradedBy), []string{"a[0] on_failure: degrade no", "b[0] rescue r neither"}) {
 			t.Errorf("%q", why(j.DegradedBy))
+		}
+	})
+}
+
+// TestEnoughElementsAreAReason for those below their map, once it has come to its
+// min_success, and for whoever looks at the job, while it is live and however it ends;
+// not for the elements behind one that failed.
+func TestEnoughElementsAreAReason(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply(`pipeline: p
+on_failure: continue
+finally: end
+tasks:
+  m: {run: x, for_each: [1, 2, 3, 4], min_success: 50%, fallback: f, default: 0}
+  f: {run: x}
+  n: {run: x, for_each: m, min_success: 1, when: all_done, with: 1}
+  sum: {run: x, needs: [n], with: 1}
+  few: {run: x, for_each: [1, 2], min_success: 2}
+  all: {run: x, needs: [few], when: all_done}
+  end: {run: x}
+`)
+		fails := []string{"m[1]", "f[1]", "m[2]", "few[0]"}
+		const m1, m2 = "m[1] min_success: 50% no m[1]", "m[2] fallback f no m[2]"
+		for _, rest := range [][]string{{"few[0]"}, {}} {
+			id := w.submit(drover.NewJob{Pipeline: "p"})
+			fails = append(fails[:3], rest...)
+			told, live := map[string][]string{}, []string(nil)
+			for range 10 {
+				w.work(func(l drover.Lease) drover.Outcome {
+					name := fmt.Sprintf("%s[%d]", l.Name, l.Index)
+					if told[name] = why(l.DegradedBy); name == "end[0]" {
+						live = why(w.job(id).DegradedBy)
+					}
+					if slices.Contains(fails, name) {
+						return failed(l, drover.ClassPermanent, "no "+name)
+					}
+					return ok(l, "1")
+				})
+			}
+			for name, want := range map[string][]string{"n[0]": nil, "n[1]": nil, "n[2]": {m2}, "sum[0]": {m1, m2}, "all[0]": nil, "end[0]": {m1, m2}} {
+				if got, ran := told[name]; !ran || !slices.Equal(got, want) {
+					t.Errorf("%v: %s is told %q, want %q", rest, name, got, want)
+				}
+			}
+			j := w.want(id, map[bool]drover.Status{true: drover.Failed, false: drover.Succeeded}[len(rest) > 0])
+			for _, got := range [][]string{live, why(j.DegradedBy)} {
+				if !slices.Equal(got, []string{m1, m2}) {
+					t.Errorf("%v: the job is told to be degraded by %q", rest, got)
+				}
+			}
+		}
+	})
+}
+
+// TestReasonsAreTrueOfManyFailures: what failed in the place of others is known however
+// many failed before it, and a task behind hundreds of failures is found.
+func TestReasonsAreTrueOfManyFailures(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		list := strings.TrimSuffix(strings.Repeat("0, ", 220), ", ")
+		w.apply("pipeline: p\non_failure: continue\ntasks:\n  a: {run: x, for_each: [" + list + "]}\n  m: {run: x, for_each: [" + list + "], fallback: f}\n" +
+			"  z: {run: x, on_failure: degrade}\n  f: {run: x, fallback: g}\n  g: {run: x}\n")
+		id := w.submit(drover.NewJob{Pipeline: "p"})
+		for range 5 {
+			w.work(func(l drover.Lease) drover.Outcome {
+				if l.Name == "g" || l.Name == "m" && l.Index >= 15 {
+					return ok(l, "1")
+				}
+				return failed(l, drover.ClassPermanent, "no")
+			})
+		}
+		var want []string
+		for i := range 15 {
+			want = append(want, fmt.Sprintf("m[%d] fallback g no", i))
+		}
+		if got := why(w.want(id, drover.Failed).DegradedBy); !slices.Equal(got, append(want, "z[0] on_failure: degrade no")) {
+			t.Errorf("degraded by %q", got)
 		}
 	})
 }

@@ -248,11 +248,9 @@ func (e *Engine) fillCompensation(ctx context.Context, tx store.Tx, r store.JobR
 			return err
 		}
 	}
-	slices.SortFunc(rows, func(a, b store.Undoer) int {
-		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), compareIDs(a.Task, b.Task))
-	})
-	c := &drover.Compensation{Status: drover.Succeeded}
-	for _, u := range rows {
+	c := &drover.Compensation{Status: drover.Succeeded, Total: len(rows)}
+	for i := range rows {
+		u := &rows[i]
 		if s, ok := live[u.Task]; ok {
 			u.Status, u.Error = s, nil
 		}
@@ -262,10 +260,22 @@ func (e *Engine) fillCompensation(ctx context.Context, tx store.Tx, r store.JobR
 		case u.Status != drover.Succeeded && c.Status != drover.Running:
 			c.Status = drover.Failed
 		}
-		if n := &plan.Nodes[u.Node]; len(c.Tasks) < maxCompensated {
-			c.Tasks = append(c.Tasks, drover.Compensated{Task: plan.Nodes[n.Undoes].Name, Index: int(u.Index), By: n.Name, TaskID: u.Task, Status: u.Status, Error: decodeFailure(u.Error)})
+		if failedForGood(u.Status) {
+			c.Failed++
 		}
+	}
+	slices.SortFunc(rows, func(a, b store.Undoer) int {
+		if x := failedForGood(a.Status); x != failedForGood(b.Status) {
+			return map[bool]int{true: -1, false: 1}[x]
+		}
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), compareIDs(a.Task, b.Task))
+	})
+	for _, u := range rows[:min(len(rows), maxCompensated)] {
+		n := &plan.Nodes[u.Node]
+		c.Tasks = append(c.Tasks, drover.Compensated{Task: plan.Nodes[n.Undoes].Name, Index: int(u.Index), By: n.Name, TaskID: u.Task, Status: u.Status, Error: decodeFailure(u.Error)})
 	}
 	j.Compensation = c
 	return nil
 }
+
+func failedForGood(s drover.Status) bool { return s == drover.Failed || s == drover.DeadLetter }

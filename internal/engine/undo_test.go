@@ -256,3 +256,33 @@ func TestWhatUndoesIsNotMendedAway(t *testing.T) {
 		w.audit()
 	})
 }
+
+// TestWhatCouldNotBeUndoneIsShownFirst, however many others there are.
+func TestWhatCouldNotBeUndoneIsShownFirst(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		const n = 1003
+		w.apply("pipeline: p\ntasks:\n  m: {run: x, for_each: \"${{ input }}\", compensate: u}\n  z: {run: x, needs: [m], with: 1}\n  u: {run: x}\n")
+		id := w.submit(drover.NewJob{Pipeline: "p", Input: []byte("[" + strings.TrimSuffix(strings.Repeat("0,", n), ",") + "]")})
+		for range 8 {
+			w.work(func(l drover.Lease) drover.Outcome {
+				if l.Name == "z" || l.Name == "u" && l.Index%500 == 2 {
+					return failed(l, drover.ClassPermanent, "no")
+				}
+				return ok(l, "1")
+			})
+		}
+		c := w.job(id).Compensation
+		if c.Status != drover.Failed || c.Total != n || c.Failed != 3 || len(c.Tasks) != 1000 {
+			t.Fatalf("%s, %d in all, %d failed, %d shown", c.Status, c.Total, c.Failed, len(c.Tasks))
+		}
+		for i, want := range []struct {
+			index  int
+			status drover.Status
+		}{{502, drover.Failed}, {1002, drover.Failed}, {2, drover.Failed}, {3, drover.Succeeded}} {
+			if got := c.Tasks[i]; got.Index != want.index || got.Status != want.status {
+				t.Errorf("place %d: %s[%d] %s, want [%d] %s", i, got.Task, got.Index, got.Status, want.index, want.status)
+			}
+		}
+		w.audit()
+	})
+}

@@ -429,7 +429,8 @@ func (g *Graph) Unhandled(results []Result) bool {
 	return false
 }
 
-// Spoils are the failures above a row that were made good.
+// Spoils are the failures above a row that were made good, as far as it is concerned: an
+// element of a map stands or falls with those before it, whoever else may fail.
 func (g *Graph) Spoils(i, element int) map[Row]bool {
 	out, results := map[Row]bool{}, g.Results()
 	var up func(i, element int)
@@ -449,7 +450,11 @@ func (g *Graph) Spoils(i, element int) map[Row]bool {
 				see(0, r.One)
 			}
 			for k, e := range r.Elements {
-				if !same || k == element {
+				switch {
+				case same && k != element:
+				case !same && (e == "fail" || e == "broke") && g.Nodes[p].Share != "" && g.whole(p, r) == OK:
+					out[Row{p, k}] = true
+				default:
 					see(k, e)
 				}
 			}
