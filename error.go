@@ -57,6 +57,10 @@ type Error struct {
 	Fields []FieldError
 	// RetryAfter, when positive, says when asking again may help.
 	RetryAfter time.Duration
+	// Policy is the rule that refused it, Quota how much that lets wait; 0 where it does
+	// not count.
+	Policy string
+	Quota  int64
 }
 
 // Sentinels, one for each code that callers branch on.

@@ -209,20 +209,22 @@ func (c *Client) Limit(ctx context.Context, name string) (drover.Limit, error) {
 	return get[drover.Limit](ctx, c, limitPath(name), nil)
 }
 
-// LimitChange is how a limit is changed. The zero value changes it whatever it was.
+// LimitChange is how a limit or a rule of intake is changed. The zero value changes it
+// whatever it was.
 type LimitChange struct {
-	// Version is the version that the limit must have; 0 is any.
+	// Version is the version that it must have; 0 is any.
 	Version int
 	// New says that there must be none yet.
 	New bool
-	// DryRun tells what would change, in Limit.Preview, and changes nothing.
+	// DryRun tells what would change, in Limit.Preview or by how a rule would stand, and
+	// changes nothing.
 	DryRun bool
-	// Reason is kept with a deletion; that of a new limit is in NewLimit.
+	// Reason is kept with a deletion; otherwise it is in what is set.
 	Reason string
 }
 
-func (x LimitChange) call(method, name string) call {
-	k := call{method: method, path: limitPath(name), query: url.Values{}, header: http.Header{}, repeat: x.Version == 0 && !x.New}
+func (x LimitChange) call(method, path string) call {
+	k := call{method: method, path: path, query: url.Values{}, header: http.Header{}, repeat: x.Version == 0 && !x.New}
 	if x.DryRun {
 		k.query.Set("dry_run", "true")
 	}
@@ -246,7 +248,7 @@ func (c *Client) SetLimit(ctx context.Context, name string, n drover.NewLimit, x
 		return out, err
 	}
 	x.Reason = ""
-	k := x.call(http.MethodPut, name)
+	k := x.call(http.MethodPut, limitPath(name))
 	k.body, k.media = body, protocol.MediaJSON
 	_, err = c.do(ctx, k, &out)
 	return out, err
@@ -257,10 +259,48 @@ func (c *Client) SetLimit(ctx context.Context, name string, n drover.NewLimit, x
 func (c *Client) DeleteLimit(ctx context.Context, name string, x LimitChange) (drover.Limit, error) {
 	var out drover.Limit
 	if !x.DryRun {
-		_, err := c.do(ctx, x.call(http.MethodDelete, name), nil)
+		_, err := c.do(ctx, x.call(http.MethodDelete, limitPath(name)), nil)
 		return out, err
 	}
-	_, err := c.do(ctx, x.call(http.MethodDelete, name), &out)
+	_, err := c.do(ctx, x.call(http.MethodDelete, limitPath(name)), &out)
+	return out, err
+}
+
+// IntakeRules returns the rules of intake that apply to the tenant, by name, with how
+// things stand.
+func (c *Client) IntakeRules(ctx context.Context) ([]drover.IntakeRule, error) {
+	return all[drover.IntakeRule](ctx, c, "/v1/intake", url.Values{})
+}
+
+func intakePath(name string) string { return "/v1/intake/" + url.PathEscape(name) }
+
+// IntakeRule returns a rule of intake, with its changes.
+func (c *Client) IntakeRule(ctx context.Context, name string) (drover.IntakeRule, error) {
+	return get[drover.IntakeRule](ctx, c, intakePath(name), nil)
+}
+
+// SetIntakeRule makes a rule of intake or changes it.
+func (c *Client) SetIntakeRule(ctx context.Context, name string, n drover.NewIntakeRule, x LimitChange) (drover.IntakeRule, error) {
+	var out drover.IntakeRule
+	body, err := encode(n)
+	if err != nil {
+		return out, err
+	}
+	x.Reason = ""
+	k := x.call(http.MethodPut, intakePath(name))
+	k.body, k.media = body, protocol.MediaJSON
+	_, err = c.do(ctx, k, &out)
+	return out, err
+}
+
+// DeleteIntakeRule removes a rule of intake. Of a dry run the rule is what it is.
+func (c *Client) DeleteIntakeRule(ctx context.Context, name string, x LimitChange) (drover.IntakeRule, error) {
+	var out drover.IntakeRule
+	if !x.DryRun {
+		_, err := c.do(ctx, x.call(http.MethodDelete, intakePath(name)), nil)
+		return out, err
+	}
+	_, err := c.do(ctx, x.call(http.MethodDelete, intakePath(name)), &out)
 	return out, err
 }
 

@@ -23,6 +23,10 @@ type Problem struct {
 	Retryable bool `json:"retryable"`
 	// RetryAfter says when; the Retry-After header has it in whole seconds.
 	RetryAfter drover.Duration `json:"retry_after,omitzero"`
+	// Policy is the rule of intake that refused it, Quota how many tasks that lets wait;
+	// none where it does not count. The headers RateLimit-Policy and RateLimit say the same.
+	Policy string `json:"policy,omitempty"`
+	Quota  int64  `json:"quota,omitempty"`
 }
 
 type codeFacts struct {
@@ -114,7 +118,7 @@ func FromError(err error) *Problem {
 	}
 	return &Problem{
 		Type: TypeOf(e.Code), Title: f.title, Status: f.status, Detail: e.Detail, Code: e.Code, Errors: e.Fields,
-		Retryable: f.retryable, RetryAfter: drover.Duration(e.RetryAfter),
+		Retryable: f.retryable, RetryAfter: drover.Duration(e.RetryAfter), Policy: e.Policy, Quota: e.Quota,
 	}
 }
 
@@ -124,7 +128,7 @@ func (p *Problem) ToError() *drover.Error {
 	if p == nil {
 		return nil
 	}
-	e := &drover.Error{Code: p.Code, Detail: p.Detail, Fields: p.Errors, RetryAfter: p.RetryAfter.Std()}
+	e := &drover.Error{Code: p.Code, Detail: p.Detail, Fields: p.Errors, RetryAfter: p.RetryAfter.Std(), Policy: p.Policy, Quota: p.Quota}
 	if e.Code == "" {
 		e.Code = CodeOfStatus(p.Status)
 	}

@@ -144,7 +144,7 @@ func (a *app) limitShow() *cobra.Command {
 func limitChangeFlags(cmd *cobra.Command, x *client.LimitChange, reason *string) {
 	f := cmd.Flags()
 	f.BoolVar(&x.DryRun, "dry-run", false, "tell what would change, and change nothing")
-	f.IntVar(&x.Version, "if-version", 0, "only if the limit has this version")
+	f.IntVar(&x.Version, "if-version", 0, "only if it has this version")
 	f.StringVar(reason, "reason", "", "why; kept with the change")
 }
 

@@ -577,6 +577,32 @@ func TestWorkersSayWhatTheyHave(t *testing.T) {
 	}
 }
 
+// TestTheCommandLineBoundsWhatIsTakenIn.
+func TestTheCommandLineBoundsWhatIsTakenIn(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.dev()
+	f.must(0, "intake", "set", "backlog", "--queue", "nobody", "--max-waiting", "1", "--max-age", "1h", "--then", "throttle", "--reason", "a test")
+	submit := []string{"job", "submit", "--kind", "k", "--queue", "nobody", "-o", "name"}
+	f.must(0, submit...)
+	f.must(0, submit...)
+	eventually(t, "the rule does not fire", func() bool { return get[drover.IntakeRule](f, "intake", "show", "backlog").Firing })
+	if _, errs, code := f.try(append(submit, "--dry-run")...); code == 0 || !strings.Contains(errs, "rule backlog: too much waits (2 tasks wait, more than 1)") {
+		t.Errorf("over the bound: %d %s", code, errs)
+	}
+	if out := f.must(0, "intake", "list", "-o", "table"); !strings.Contains(out, "2 waiting") || !strings.Contains(out, "throttle") || !strings.Contains(out, "for ") {
+		t.Errorf("the list:\n%s", out)
+	}
+	if out := f.must(0, "intake", "show", "backlog", "-o", "table"); !strings.Contains(out, "fired") || !strings.Contains(out, "a test") {
+		t.Errorf("the rule:\n%s", out)
+	}
+	if _, errs, code := f.try("intake", "set", "x", "--max-waiting", "1", "--then", "divert"); code == 0 || !strings.Contains(errs, "divert_to") {
+		t.Errorf("a rule that is none: %d %s", code, errs)
+	}
+	f.must(0, "intake", "delete", "backlog")
+	f.must(0, submit...)
+}
+
 func TestDevDrains(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)

@@ -85,7 +85,7 @@ type asking struct {
 // asks makes one request for each route about the things of a tenant.
 func asks(x things, canary string) []asking {
 	ids := strings.NewReplacer("{job_id}", x.job.String(), "{task_id}", x.task.String(), "{artifact_id}", x.artifact.String(), "{token_id}", x.token.String(),
-		"{worker_id}", x.worker.String(), "{operation_id}", x.op.String(), "{pipeline}", canary, "{queue}", "q", "{circuit}", "payment-api", "{limit}", "vendor")
+		"{worker_id}", x.worker.String(), "{operation_id}", x.op.String(), "{pipeline}", canary, "{queue}", "q", "{circuit}", "payment-api", "{limit}", "vendor", "{rule}", "backlog")
 	held := drover.Held{TaskID: x.task, LeaseVersion: x.lease.LeaseVersion}
 	bodies := map[string]any{
 		"submitJob": drover.NewJob{Pipeline: canary}, "submitJobs": protocol.BatchRequest{Jobs: []drover.NewJob{{Pipeline: canary}}},

@@ -105,6 +105,19 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		lease := "/v1/leases/" + l.TaskID.String()
 		w.do("PUT", "/v1/circuits/vendor", w.admin, drover.CircuitPolicy{Failures: 3, Pause: drover.Duration(time.Minute)}).is(200)
 		w.do("GET", "/v1/circuits", w.admin, nil).is(200)
+		var rule drover.IntakeRule
+		w.do("PUT", "/v1/intake/backlog", w.admin, drover.NewIntakeRule{Queue: "cpu", MaxWaiting: 10, Then: "cry"}).refused(400, drover.CodeValidation)
+		w.do("PUT", "/v1/intake/backlog?dry_run=true", w.admin, drover.NewIntakeRule{Queue: "cpu", MaxWaiting: 10, Then: drover.IntakeThrottle}).is(200, &rule)
+		w.do("GET", "/v1/intake/backlog", w.admin, nil).refused(404, drover.CodeNotFound)
+		w.do("PUT", "/v1/intake/backlog", w.admin, drover.NewIntakeRule{Queue: "cpu", MaxWaiting: 10, MaxAge: drover.Duration(time.Hour), Then: drover.IntakeShed}, "If-None-Match: *").is(200, &rule)
+		if rule.Version != 1 || rule.Class != drover.Batch {
+			t.Errorf("the rule is %+v", rule)
+		}
+		w.do("PUT", "/v1/intake/backlog", w.admin, drover.NewIntakeRule{Queue: "cpu", MaxWaiting: 11, Then: drover.IntakeShed}, `If-Match: "7"`).refused(412, drover.CodePreconditionFailed)
+		w.do("GET", "/v1/intake/backlog", w.admin, nil).is(200, &rule)
+		w.do("GET", "/v1/intake", w.admin, nil).is(200)
+		w.do("DELETE", "/v1/intake/backlog?dry_run=true", w.admin, nil).is(200, &rule)
+		w.do("DELETE", "/v1/intake/backlog", w.admin, nil).is(204)
 		w.do("PUT", "/v1/limits/vendor", w.admin, drover.NewLimit{Max: 3}).is(200)
 		w.do("PUT", "/v1/limits/vendor?dry_run=true", w.admin, drover.NewLimit{Max: 1}).is(200)
 		w.do("PUT", "/v1/limits/vendor", w.admin, drover.NewLimit{Max: 1, Rate: 2}).is(400)

@@ -134,8 +134,11 @@ var (
 	}
 	exampleCircuit = drover.Circuit{Name: "payment-api", State: drover.CircuitOpen, Since: exampleTime, NextProbeAt: exampleTime.Add(10 * time.Second), Openings: 1, Reason: "http_503: no answer",
 		Policy: drover.CircuitPolicy{Failures: 5, Window: drover.Duration(time.Minute), Pause: drover.Duration(10 * time.Second), MaxPause: drover.Duration(5 * time.Minute)}}
-	exampleNewLimit   = drover.NewLimit{Max: 5, Reason: "what the contract allows"}
-	exampleLimit      = drover.Limit{Name: "vendor-model", Scope: drover.ScopeNamed, Max: 5, Used: 3, Version: 2, CreatedAt: exampleTime, UpdatedAt: exampleTime, Actor: "ops"}
+	exampleNewLimit  = drover.NewLimit{Max: 5, Reason: "what the contract allows"}
+	exampleLimit     = drover.Limit{Name: "vendor-model", Scope: drover.ScopeNamed, Max: 5, Used: 3, Version: 2, CreatedAt: exampleTime, UpdatedAt: exampleTime, Actor: "ops"}
+	exampleNewIntake = drover.NewIntakeRule{Queue: "gpu", MaxWaiting: 10000, MaxWait: drover.Duration(30 * time.Minute), Then: drover.IntakeShed, Class: drover.Batch}
+	exampleIntake    = drover.IntakeRule{Name: "gpu-backlog", Queue: "gpu", MaxWaiting: 10000, MaxWait: drover.Duration(30 * time.Minute), Then: drover.IntakeShed, Class: drover.Batch, Firing: true, Since: exampleTime,
+		Why: "10412 tasks wait, more than 10000", Measured: &drover.IntakeMeasure{Waiting: 10412, Age: drover.Duration(4 * time.Minute)}, Version: 1, CreatedAt: exampleTime, UpdatedAt: exampleTime, Actor: "ops"}
 	exampleQueue      = drover.Queue{Name: "cpu", Queued: 12, Running: 4, OldestAge: drover.Duration(3 * time.Second), Workers: 1, Slots: 4}
 	exampleNewSession = drover.NewSession{Worker: "gpu-3/4711", Queues: []string{"cpu"}, Slots: 4, Version: "1.4.0"}
 	exampleSession    = drover.Session{
@@ -184,6 +187,8 @@ var exampleProblems = map[drover.Code]*drover.Error{
 	drover.CodeCycle:              {Code: drover.CodeCycle, Detail: "the tasks wait for each other: a → b → a", Fields: []drover.FieldError{{Field: "tasks.a.needs", Line: 4, Column: 12, Message: "a waits for b, which waits for a"}}},
 	drover.CodeTooManyTasks:       drover.Errorf(drover.CodeTooManyTasks, "the pipeline has 6,000 tasks; at most 5,000 are possible"),
 	drover.CodeExceedsLimit:       drover.Errorf(drover.CodeExceedsLimit, "the task asks for 8 of limit vendor-model, which has 5: it would wait for ever"),
+	drover.CodeQuota:              &drover.Error{Code: drover.CodeQuota, Detail: "rule mine: too much waits (1003 tasks wait, more than 1000), and new jobs are refused until less does", RetryAfter: 5 * time.Second, Policy: "mine", Quota: 1000},
+	drover.CodeRateLimited:        &drover.Error{Code: drover.CodeRateLimited, Detail: "rule gpu-backlog: too much waits (10412 tasks wait, more than 10000), and new jobs are refused until less does", RetryAfter: 5 * time.Second, Policy: "gpu-backlog", Quota: 10000},
 	drover.CodeBudget:             drover.Errorf(drover.CodeBudget, "there are 10000 limits; at most 10000"),
 	drover.CodeConflict:           drover.Errorf(drover.CodeConflict, "limit vendor-model is another one: its scope, queue and kind stay; delete it first, or take another name"),
 	drover.CodePreconditionFailed: drover.Errorf(drover.CodePreconditionFailed, "the limit has version 4 by now; look at it again"),

@@ -27,6 +27,8 @@ type document struct {
 // headerNotes describes the headers of answers.
 var headerNotes = map[string]string{
 	"Location":                         "The path of what was made.",
+	"RateLimit-Policy":                 "The rule that refused it, and how many tasks it lets wait: `\"backlog\";q=10000`.",
+	"RateLimit":                        "What is left of that, and in how many seconds to ask again: `\"backlog\";r=0;t=5`.",
 	"Retry-After":                      "Seconds until asking again may help.",
 	"ETag":                             "Changes whenever the answer does.",
 	"Link":                             "The next page, with rel=\"next\".",
@@ -125,6 +127,7 @@ var tagNotes = [][2]string{
 	{"pipelines", "Definitions, versioned."},
 	{"queues", "Where tasks wait."},
 	{"limits", "How many tasks run at once, or start in a second."},
+	{"intake", "From when on too much waits, and what becomes of new jobs then."},
 	{"circuits", "What many tasks use: while one is open, none of its tasks starts."},
 	{"workers", "The protocol of workers: open a session, acquire, renew, settle."},
 	{"dead letters", "What ended badly and waits for a person."},
@@ -311,6 +314,8 @@ func (s *schemas) refusal(status int, codes []drover.Code) object {
 	switch status {
 	case http.StatusUnauthorized:
 		r = append(r, pair{"headers", headers([]string{"WWW-Authenticate"})})
+	case http.StatusTooManyRequests:
+		r = append(r, pair{"headers", headers([]string{"Retry-After", "RateLimit-Policy", "RateLimit"})})
 	case http.StatusServiceUnavailable, http.StatusConflict:
 		r = append(r, pair{"headers", headers([]string{"Retry-After"})})
 	}

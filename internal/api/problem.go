@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
@@ -57,6 +58,10 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *protocol.Problem) {
 	h := w.Header()
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Std().Seconds()))))
+	}
+	if p.Policy != "" && p.Quota > 0 { // draft-ietf-httpapi-ratelimit-headers
+		h.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d", p.Policy, p.Quota))
+		h.Set("RateLimit", fmt.Sprintf("%q;r=0;t=%d", p.Policy, int(math.Ceil(p.RetryAfter.Std().Seconds()))))
 	}
 	h.Del("ETag")
 	h.Set("Cache-Control", "no-store")

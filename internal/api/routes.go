@@ -157,7 +157,7 @@ func table() []route {
 		{status: http.StatusAccepted, of: protocol.SubmitResponse{}, about: "The job is committed.", headers: []string{"Location", "Retry-After", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleSubmitted},
 		{status: http.StatusOK, of: drover.Job{}, about: "With `Prefer: wait`: the job is committed and already final. With `dry_run`: the job as it would begin; nothing was done.", headers: []string{"Location", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleJob},
 	}
-	submitCodes := []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeSchemaMismatch, drover.CodeTooManyTasks, drover.CodeExceedsLimit, drover.CodeIdempotencyInUse, drover.CodeIdempotencyReused}
+	submitCodes := []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeSchemaMismatch, drover.CodeTooManyTasks, drover.CodeExceedsLimit, drover.CodeQuota, drover.CodeRateLimited, drover.CodeIdempotencyInUse, drover.CodeIdempotencyReused}
 	act := func(verb, summary, about string, h func(*API, http.ResponseWriter, *request) error) route {
 		return route{
 			method: "POST", path: "/v1/jobs/{job_id}/" + verb, id: verb + "Job", tag: "jobs", policy: scope("jobs:write"), handle: h,
@@ -341,6 +341,18 @@ func table() []route {
 			summary: "Remove a limit", about: "Nothing is bounded by it any more.",
 			params:  append([]param{{in: inQuery, name: "reason", about: "Kept with the change.", schema: stringSchema}}, limitParams...),
 			answers: append(ok(drover.Limit{}, exampleLimit), done("It is gone.")...), codes: append([]drover.Code{drover.CodeNotFound}, limitCodes...)},
+		{method: "GET", path: "/v1/intake", id: "listIntakeRules", tag: "intake", policy: scope("jobs:read"), handle: (*API).listIntake,
+			summary: "List rules of intake", about: "Those of the tenant and those of all tenants together, with how things stand.", answers: listOf(protocol.Page[drover.IntakeRule]{}, examplePage(exampleIntake))},
+		{method: "GET", path: "/v1/intake/{rule}", id: "getIntakeRule", tag: "intake", policy: scope("jobs:read"), handle: (*API).getIntake,
+			summary: "Get a rule of intake", about: "With who changed it, and when it began and ceased to fire.", answers: ok(drover.IntakeRule{}, exampleIntake, "ETag"), codes: notFound},
+		{method: "PUT", path: "/v1/intake/{rule}", id: "setIntakeRule", tag: "intake", policy: scope("limits:admin"), handle: (*API).setIntake,
+			summary: "Make a rule of intake, or change it",
+			about:   "It is looked at every two seconds. A shared rule needs the scope admin and a token of the tenant `system`.",
+			params:  limitParams, body: body{of: drover.NewIntakeRule{}, example: exampleNewIntake}, answers: ok(drover.IntakeRule{}, exampleIntake, "ETag"), codes: limitCodes},
+		{method: "DELETE", path: "/v1/intake/{rule}", id: "deleteIntakeRule", tag: "intake", policy: scope("limits:admin"), handle: (*API).deleteIntake,
+			summary: "Remove a rule of intake", about: "What it refused is taken again.",
+			params:  append([]param{{in: inQuery, name: "reason", about: "Kept with the change.", schema: stringSchema}}, limitParams...),
+			answers: append(ok(drover.IntakeRule{}, exampleIntake), done("It is gone.")...), codes: append([]drover.Code{drover.CodeNotFound}, limitCodes...)},
 		{method: "GET", path: "/v1/circuits", id: "listCircuits", tag: "circuits", policy: scope("jobs:read"), handle: (*API).listCircuits,
 			summary: "List circuits", answers: listOf(protocol.Page[drover.Circuit]{}, examplePage(exampleCircuit))},
 		{method: "GET", path: "/v1/circuits/{circuit}", id: "getCircuit", tag: "circuits", policy: scope("jobs:read"), handle: (*API).getCircuit,

@@ -59,6 +59,7 @@ type gate struct {
 	epoch      int64
 	at         lifecycle.Instant // when it was read
 	limits     []store.LimitRow
+	intake     []store.IntakeRow
 	queues     map[int32]store.QueueState
 	tenants    map[int32]store.TenantShare
 	known      sync.Map       // lane → whether it is shut
@@ -145,12 +146,12 @@ func readGate(ctx context.Context, tx store.Tx, now lifecycle.Instant) (*gate, e
 	var tenants []store.TenantShare
 	var particular []int32
 	// The epoch first: what changes meanwhile makes the next look read all again.
-	if err := tx.Pipe(ctx, store.ReadGate(&epoch), store.ReadLimits(&g.limits), store.QueueStates(&queues), store.TenantShares(&tenants), store.ParticularQueues(&particular)); err != nil {
+	if err := tx.Pipe(ctx, store.ReadGate(&epoch), store.ReadLimits(&g.limits), store.ReadIntake(&g.intake), store.QueueStates(&queues), store.TenantShares(&tenants), store.ParticularQueues(&particular)); err != nil {
 		return nil, err
 	}
 	g.epoch = epoch.Epoch
 	for _, q := range queues {
-		if q.Paused || q.Draining || q.Intake != "" {
+		if q.Paused || q.Draining {
 			g.queues[q.ID] = q
 		}
 	}

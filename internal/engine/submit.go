@@ -347,7 +347,7 @@ func (e *Engine) start(ctx context.Context, tx store.Tx, c Caller, d *draft, x *
 			Input: d.Input, Policy: policyIn(&d.NewJob).encode(), Trace: d.trace, CreatedAt: x.now})
 		x.place(t)
 		x.watch(t, d.ScheduleToClose.Std())
-		x.events = append(x.events, store.EventRow{Job: d.ID, Seq: 1, Type: drover.JobAccepted, At: x.now})
+		x.events = append(x.events, store.EventRow{Job: d.ID, Seq: 1, Type: drover.JobAccepted, At: x.now, Data: d.accepted})
 		return nil
 	}
 	row.Pipeline, row.Input, row.Parent = d.plan.ID, d.Input, d.parent
@@ -483,19 +483,15 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 	}
 	d.fingerprint = fingerprint(&d.NewJob)
 	if d.Kind != "" {
-		find := e.queue
-		if d.dry { // a new one has nothing that could refuse the job
-			find = func(ctx context.Context, name string) (id int32, err error) {
-				err = e.db.Read(ctx, func(tx store.Tx) (err error) { id, err = e.knownQueue(ctx, tx, name); return err })
-				return id, err
-			}
-		}
 		var err error
-		if d.queue, err = find(ctx, d.Queue); err != nil {
+		if d.queue, err = e.findQueue(ctx, d.Queue, d.dry); err != nil { // a new one has nothing that could refuse the job
 			return err
 		}
 		if d.late == nil {
 			d.late = e.gate.Load().takesJobs(d.queue)
+		}
+		if err := e.intake(ctx, c, d); err != nil {
+			return err
 		}
 		n := asksOf(&d.NewJob)
 		k := waitingIn(store.LaneKey{Queue: d.queue, Tenant: c.Tenant, Kind: d.Kind, Circuit: d.Circuit}, n)
@@ -572,6 +568,9 @@ func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft) error {
 		if g := e.gate.Load(); d.late == nil && g != nil {
 			d.late = g.takesJobs(at.queue)
 		}
+	}
+	if d.late == nil {
+		d.late = e.gate.Load().intakeOfPlan(d.plan, d.Class)
 	}
 	if err := d.plan.CheckInput(d.Input); err != nil {
 		return err

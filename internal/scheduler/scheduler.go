@@ -39,6 +39,7 @@ func Loops(e *engine.Engine) []Loop {
 		{Name: "reaper", Step: e.ReapOnce, Every: time.Second, Greedy: true},                                      // takes back leases of silent workers
 		{Name: "admitter", Step: e.AdmitOnce, Every: 50 * time.Millisecond, Greedy: true, Wake: e.AdmitterWake()}, // READY to QUEUED
 		{Name: "gate", Step: e.GateOnce, Every: time.Second},                                                      // limits that another server has changed
+		{Name: "intake", Step: e.IntakeOnce, Every: 2 * time.Second},                                              // which rules of intake fire
 		{Name: "timer", Step: e.TimersOnce, Every: 200 * time.Millisecond, Greedy: true},                          // due retries, snoozes and start times
 		{Name: "sweeper", Step: e.SweepOnce, Every: 500 * time.Millisecond, Greedy: true},                         // cancelled and paused jobs' rows
 		{Name: "children", Step: e.ChildrenOnce, Every: time.Second, Greedy: true},                                // what parents ask of the jobs that their tasks run

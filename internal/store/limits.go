@@ -61,11 +61,11 @@ var (
 	liftGate = driver.New("raise the epoch of the gate", "", "UPDATE gates SET epoch = epoch + 1, changed_at = CASE WHEN $1 > changed_at THEN $1 ELSE changed_at END WHERE id = 1")
 
 	particularQueues = driver.New("queues with particular tasks", "", "SELECT DISTINCT queue FROM lanes WHERE stage = 1 AND needs <> '' ORDER BY queue")
-	queueStates      = driver.New("read queue states", "", "SELECT id, name, paused, draining, intake, changed_at, actor, reason FROM queues WHERE paused <> 0 OR draining <> 0 OR intake <> '' ORDER BY id")
-	queueState       = driver.New("lock a queue", "", "SELECT id, name, paused, draining, intake, changed_at, actor, reason FROM queues WHERE name = $1 {for update}")
-	setQueue         = driver.New("store queue state", "", "UPDATE queues SET paused = $2, draining = $3, intake = $4, changed_at = $5, actor = $6, reason = $7 WHERE id = $1")
-	tenantWeights    = driver.New("read tenants' weights", "", "SELECT id, weight, intake FROM tenants WHERE weight <> 1 OR intake <> '' ORDER BY id")
-	setTenant        = driver.New("store tenant's share", "", "UPDATE tenants SET weight = $2, intake = $3 WHERE id = $1")
+	queueStates      = driver.New("read queue states", "", "SELECT id, name, paused, draining, changed_at, actor, reason FROM queues WHERE paused <> 0 OR draining <> 0 ORDER BY id")
+	queueState       = driver.New("lock a queue", "", "SELECT id, name, paused, draining, changed_at, actor, reason FROM queues WHERE name = $1 {for update}")
+	setQueue         = driver.New("store queue state", "", "UPDATE queues SET paused = $2, draining = $3, changed_at = $4, actor = $5, reason = $6 WHERE id = $1")
+	tenantWeights    = driver.New("read tenants' weights", "", "SELECT id, weight FROM tenants WHERE weight <> 1 ORDER BY id")
+	setTenant        = driver.New("store tenant's share", "", "UPDATE tenants SET weight = $2 WHERE id = $1")
 )
 
 func scanLimit(r driver.Row) (l LimitRow, err error) {
@@ -232,14 +232,13 @@ type QueueState struct {
 	ID               int32
 	Name             string
 	Paused, Draining bool
-	Intake           string // JSON, or empty
 	ChangedAt        instant
 	Actor, Reason    string
 }
 
 func scanQueueState(r driver.Row) (q QueueState, err error) {
 	var paused, draining int16
-	err = r.Scan(&q.ID, &q.Name, &paused, &draining, &q.Intake, (*int64)(&q.ChangedAt), &q.Actor, &q.Reason)
+	err = r.Scan(&q.ID, &q.Name, &paused, &draining, (*int64)(&q.ChangedAt), &q.Actor, &q.Reason)
 	q.Paused, q.Draining = paused != 0, draining != 0
 	return q, err
 }
@@ -256,27 +255,26 @@ func LockQueue(name string, rows *[]QueueState) Stmt {
 
 // SetQueue stores what is set of a queue.
 func SetQueue(q QueueState) Stmt {
-	return Stmt{Text: setQueue, Args: []any{q.ID, flag(q.Paused), flag(q.Draining), q.Intake, int64(q.ChangedAt), q.Actor, q.Reason}}
+	return Stmt{Text: setQueue, Args: []any{q.ID, flag(q.Paused), flag(q.Draining), int64(q.ChangedAt), q.Actor, q.Reason}}
 }
 
 // TenantShare is what is set of a tenant.
 type TenantShare struct {
 	ID     int32
 	Weight float64
-	Intake string // JSON, or empty
 }
 
 // TenantShares reads the tenants of which something is set.
 func TenantShares(rows *[]TenantShare) Stmt {
 	return Stmt{Text: tenantWeights, Scan: into(rows, func(r driver.Row) (t TenantShare, err error) {
-		err = r.Scan(&t.ID, &t.Weight, &t.Intake)
+		err = r.Scan(&t.ID, &t.Weight)
 		return t, err
 	})}
 }
 
 // SetTenant stores what is set of a tenant.
 func SetTenant(t TenantShare) Stmt {
-	return Stmt{Text: setTenant, Args: []any{t.ID, t.Weight, t.Intake}}
+	return Stmt{Text: setTenant, Args: []any{t.ID, t.Weight}}
 }
 
 // The leader of the admitter.

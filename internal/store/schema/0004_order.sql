@@ -109,12 +109,10 @@ INSERT INTO leaders (name, holder, term, expires_at) VALUES ('admitter', '', 0, 
 
 ALTER TABLE queues ADD COLUMN paused SMALLINT NOT NULL DEFAULT 0; -- 1: nothing starts
 ALTER TABLE queues ADD COLUMN draining SMALLINT NOT NULL DEFAULT 0; -- 1: takes no new jobs
-ALTER TABLE queues ADD COLUMN intake TEXT NOT NULL DEFAULT ''; -- JSON of its overload policy, or empty
 ALTER TABLE queues ADD COLUMN changed_at BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE queues ADD COLUMN actor TEXT NOT NULL DEFAULT '';
 ALTER TABLE queues ADD COLUMN reason TEXT NOT NULL DEFAULT '';
 ALTER TABLE tenants ADD COLUMN weight {real} NOT NULL DEFAULT 1; -- its share of slots beside others'
-ALTER TABLE tenants ADD COLUMN intake TEXT NOT NULL DEFAULT ''; -- JSON of its overload policy, or empty
 ALTER TABLE sessions ADD COLUMN resources TEXT NOT NULL DEFAULT '{}'; -- JSON of what the worker has besides slots
 
 -- What the READY tasks of a lane and class waited for, from a time on: a row where it
@@ -168,3 +166,26 @@ CREATE TABLE job_children ( -- a row for each generation of such a task, made wi
 CREATE INDEX job_children_job ON job_children (job_id);
 CREATE INDEX job_children_child ON job_children (child);
 CREATE INDEX job_children_want ON job_children (task_id, generation) WHERE want BETWEEN 1 AND 3; -- what is to be passed on
+
+-- From when on too much waits, and what becomes of new jobs then. The changes are in
+-- limit_changes, as intake:NAME, also when a rule begins and ceases to fire.
+CREATE TABLE intake_rules (
+  id INT NOT NULL PRIMARY KEY,
+  tenant INT NOT NULL, -- 0: of all tenants
+  name TEXT NOT NULL,
+  queue INT NOT NULL, -- 0 is every one
+  kind TEXT NOT NULL, -- empty is every one
+  waiting BIGINT NOT NULL, -- bounds; 0 is none
+  age BIGINT NOT NULL, wait BIGINT NOT NULL, -- nanoseconds
+  act SMALLINT NOT NULL, -- store.IntakeAct
+  class SMALLINT NOT NULL, -- the first that is shed
+  divert INT NOT NULL, -- queue that jobs go to
+  firing SMALLINT NOT NULL,
+  fired_at BIGINT NOT NULL, -- since when it fires, or does not
+  why TEXT NOT NULL,
+  version INT NOT NULL,
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  actor TEXT NOT NULL,
+  UNIQUE (tenant, name)
+) {session};
