@@ -1092,6 +1092,7 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 			}
 		}
 	}
+	overdue := from.claimed + (t.job.timeout + g.w.plan.lease/2).Microseconds()
 	word := ""
 	switch {
 	case said != nil:
@@ -1107,7 +1108,7 @@ func (g *ghost) ended(m *commit, mv move, bad func(string, string, ...any)) {
 			}
 		}
 		c.back[key] = true
-	case c.kind == "renew" && c.session == from.session && t.job.timeout > 0 && from.claimed+(t.job.timeout+g.w.plan.lease/2).Microseconds() < m.to:
+	case c.kind == "renew" && c.session == from.session && t.job.timeout > 0 && overdue < m.to && (overdue < m.from || to.place != ready): // it looked at its clock between the two
 		word = "cut"
 		g.w.stats.Cut++
 	case c.kind == "renew" && c.session == from.session && from.acquire <= c.renew.renewal.Acquired && !slices.Contains(c.renew.renewal.Held, drover.Held{TaskID: t.id, LeaseVersion: from.lease}):
