@@ -64,10 +64,10 @@ type explainer struct {
 
 	crews    map[crewKey]*crew
 	circuits map[store.CircuitKey]*drover.Blocker // nil of one that is closed
-	// services is how long tasks of the kinds asked for take; own is what is not shared yet.
+	// services is how long tasks of the kinds asked for take; seen are the lanes of each
+	// kind of which something is not shared yet.
 	services map[store.KindKey]*forecast.Service
-	own      map[store.KindKey]*forecast.Service
-	shared   func(store.KindKey) *forecast.Service
+	seen     map[store.KindKey][]int32
 
 	slots    map[int32]int // on which a node's tasks run at one time
 	waysLeft map[int32]forecast.Wait
@@ -105,28 +105,20 @@ func (x *explainer) of(ctx context.Context, id drover.JobID) error {
 // service is how long tasks of a kind take; nil when nothing is known of them.
 func (x *explainer) service(ctx context.Context, k store.KindKey) (*forecast.Service, error) {
 	if x.services == nil {
-		own, shared := x.e.seen.snapshot()
-		lanes := make(map[int32]*forecast.Service, len(own))
-		for lane, s := range own {
-			lanes[lane] = &s
+		seen := map[store.KindKey][]int32{}
+		for _, lane := range x.e.seen.seenLanes() {
+			l, err := x.e.laneOf(ctx, x.tx, lane)
+			if err != nil {
+				return nil, err
+			}
+			seen[kindOf(l)] = append(seen[kindOf(l)], lane)
 		}
-		kinds, err := x.e.byKind(ctx, x.tx, lanes)
-		if err != nil {
-			return nil, err
-		}
-		x.services, x.own, x.shared = map[store.KindKey]*forecast.Service{}, kinds, shared
+		x.services, x.seen = map[store.KindKey]*forecast.Service{}, seen
 	}
 	if s, ok := x.services[k]; ok {
 		return s, nil
 	}
-	s, own := x.shared(k), x.own[k]
-	if own != nil && s != nil {
-		both := *s
-		both.Merge(own)
-		s = &both
-	} else if own != nil {
-		s = own
-	}
+	s := x.e.seen.of(k, x.seen[k])
 	x.services[k] = s
 	return s, nil
 }

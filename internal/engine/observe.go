@@ -75,20 +75,36 @@ func (o *observed) lane(id int32) *forecast.Service {
 	return s
 }
 
-// snapshot returns what was seen here and not shared yet, by lane, and a look at
-// what is shared.
-func (o *observed) snapshot() (own map[int32]forecast.Service, shared func(store.KindKey) *forecast.Service) {
+// seenLanes are the lanes of which something was seen here and not shared yet.
+func (o *observed) seenLanes() []int32 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	own = make(map[int32]forecast.Service, len(o.own))
-	for lane, s := range o.own {
-		own[lane] = *s
+	return slices.Collect(maps.Keys(o.own))
+}
+
+// of is what is known of a kind, whose lanes seen here are these; nil when that is nothing.
+func (o *observed) of(k store.KindKey, lanes []int32) *forecast.Service {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	shared := o.shared[k] // replaced, never changed
+	var all *forecast.Service
+	for _, lane := range lanes {
+		own := o.own[lane]
+		if own == nil {
+			continue // shared meanwhile
+		}
+		if all == nil {
+			all = &forecast.Service{}
+			if shared != nil {
+				*all = *shared
+			}
+		}
+		all.Merge(own)
 	}
-	return own, func(k store.KindKey) *forecast.Service {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		return o.shared[k] // replaced, never changed
+	if all == nil {
+		return shared
 	}
+	return all
 }
 
 // take hands out what was seen of some lanes since it was shared.

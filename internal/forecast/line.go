@@ -186,7 +186,7 @@ func (l Line) Forecast() (Wait, bool) {
 		}
 	}
 	slices.Sort(ends)
-	return Wait{P50: time.Duration(ends[trials/2]), P90: time.Duration(ends[trials*9/10]), From: from}, true
+	return Wait{P50: time.Duration(min(ends[trials/2], float64(Farthest))), P90: time.Duration(min(ends[trials*9/10], float64(Farthest))), From: from}, true
 }
 
 // sink restores the heap whose root has grown.

@@ -174,3 +174,14 @@ func TestALongLineIsForecastInTime(t *testing.T) {
 		}
 	}
 }
+
+// TestAForecastOfAgesIsNoTimeBeforeNow: it ends at the farthest that is told.
+func TestAForecastOfAgesIsNoTimeBeforeNow(t *testing.T) {
+	t.Parallel()
+	s := &Service{}
+	s.Add(30*24*time.Hour, time.Unix(1_700_000_000, 0))
+	w, ok := Line{Busy: []Busy{{Of: s}}, Ahead: []Ahead{{N: 10_000, Of: s}}}.Forecast()
+	if !ok || w.P50 != Farthest || w.P90 != Farthest {
+		t.Errorf("%+v, %t", w, ok)
+	}
+}

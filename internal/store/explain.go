@@ -318,7 +318,7 @@ func lineByLine(ctx context.Context, tx Tx, t lineTexts, kind WaitKind, rows int
 var (
 	jobPauses = driver.New("when a job was paused", "",
 		"SELECT e.type, e.at FROM events e WHERE e.job_id = $1 AND e.type IN ('"+string(drover.JobPaused)+"', '"+string(drover.JobResumed)+"') ORDER BY e.seq LIMIT 1000")
-	readStats = driver.New("read statistics of kinds", "", "SELECT s.queue, s.tenant, s.kind, s.at, s.data FROM kind_stats s WHERE s.at > $1 ORDER BY s.at LIMIT $2")
+	readStats = driver.New("read statistics of kinds", "", "SELECT s.queue, s.tenant, s.kind, s.at, s.data FROM kind_stats s WHERE s.at > $1 ORDER BY s.at DESC LIMIT $2")
 	lockStats = driver.New("lock statistics of kinds", "queue int, tenant int, kind text",
 		"SELECT s.queue, s.tenant, s.kind, s.at, s.data FROM {rows} JOIN kind_stats s ON s.queue = {queue} AND s.tenant = {tenant} AND s.kind = {kind} ORDER BY s.queue, s.tenant, s.kind {for update of s}")
 	setStats = driver.New("store statistics of kinds", "queue int, tenant int, kind text, at bigint, data bytea",
@@ -363,7 +363,7 @@ func kindKeys[T any](rows []T, key func(*T) *KindKey) []any {
 	return []any{col(rows, func(x *T) int32 { return key(x).Queue }), col(rows, func(x *T) int32 { return key(x).Tenant }), col(rows, func(x *T) string { return key(x).Kind })}
 }
 
-// ReadStats reads up to n of what was stored after a time, in that order.
+// ReadStats reads up to n of what was stored after a time, the newest first.
 func ReadStats(after instant, n int, rows *[]KindStats) Stmt {
 	return Stmt{Text: readStats, Args: []any{int64(after), int64(n)}, Scan: into(rows, scanStats)}
 }
