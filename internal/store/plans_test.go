@@ -22,7 +22,7 @@ import (
 )
 
 // small are tables that stay small, so that reading all of one is no harm.
-var small = []string{"tenants", "tokens", "queues", "lanes", "circuits", "pipelines", "retention", "job_holds", "job_purges", "sessions", "limits", "permits", "schema_migrations", "schema_compat"}
+var small = []string{"tenants", "tokens", "queues", "lanes", "circuits", "pipelines", "retention", "job_holds", "job_purges", "sessions", "limits", "permits", "intake_rules", "schema_migrations", "schema_compat"}
 
 // admitter are statements of the one server that decides who runs: they count and mend
 // all that runs, which is as much as there are slots.
