@@ -262,10 +262,11 @@ func (e *Engine) ExpireOnce(ctx context.Context) (int, error) {
 // CleanOnce deletes what is kept for a time only.
 func (e *Engine) CleanOnce(ctx context.Context) (int, error) {
 	now := e.now()
-	var lines, ops, arts, progress, stops int64
+	var lines, ops, arts, progress, stops, stats int64
 	err := e.db.Write(ctx, func(tx store.Tx) error {
 		return tx.Pipe(ctx,
 			store.Clean("line waits", now.Add(-keepLineWaits), cleanAtOnce, &lines),
+			store.Clean("statistics", now.Add(-keepStats), cleanAtOnce, &stats),
 			store.Clean("operations", now.Add(-keepOperations), cleanAtOnce, &ops),
 			store.Clean("artifacts", now.Add(-keepStaged), cleanAtOnce, &arts),
 			store.Clean("stops", now.Add(-keepProgress), cleanAtOnce, &stops),
@@ -275,7 +276,7 @@ func (e *Engine) CleanOnce(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("clean: %w", err)
 	}
 	keys, err := e.cleanKeys(ctx, now.Add(-keepIdempotency))
-	return int(lines+ops+arts+progress+stops) + keys, err
+	return int(lines+ops+arts+progress+stops+stats) + keys, err
 }
 
 // cleanKeys deletes idempotency keys that are older than before and whose job is

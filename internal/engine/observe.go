@@ -29,6 +29,7 @@ const (
 	maxObserved     = 10_000
 	observeAtOnce   = 500
 	observeOverlaps = 10 * time.Second // a transaction may commit after one that began later
+	keepStats       = 30 * 24 * time.Hour
 )
 
 // note adds the attempts that a transaction has ended.
@@ -195,7 +196,7 @@ func (e *Engine) ObserveOnce(ctx context.Context) (int, error) {
 			}
 			keys := slices.SortedFunc(maps.Keys(kinds), compareKinds)
 			rows = nil
-			if err := tx.Pipe(ctx, store.LockStats(keys, &rows)); err != nil {
+			if err := tx.Pipe(ctx, store.LockStats(keys, &rows)...); err != nil {
 				return err
 			}
 			stored := map[store.KindKey][]byte{}

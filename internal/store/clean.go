@@ -13,13 +13,14 @@ func clean(name, table, key, where string) *driver.Text {
 
 var cleanTexts = map[string]*driver.Text{
 	"line waits": clean("clean what lines waited for", "line_waits", "lane, class, since", "since < $1 AND EXISTS (SELECT 1 FROM line_waits n WHERE n.lane = line_waits.lane AND n.class = line_waits.class AND n.since > line_waits.since AND n.since < $1)"),
+	"statistics": clean("clean statistics of kinds", "kind_stats", "queue, tenant, kind", "at < $1"),
 	"operations": clean("clean operations", "operations", "tenant, request_id", "created_at < $1"),
 	"artifacts":  clean("clean staged artifacts", "artifacts", "id", "visible = 0 AND created_at < $1 AND NOT EXISTS (SELECT 1 FROM task_running r WHERE r.task_id = artifacts.task_id AND r.lease_version = artifacts.lease_version)"),
 	"stops":      clean("clean stops", "task_stops", "task_id", "at < $1 AND NOT EXISTS (SELECT 1 FROM task_running r WHERE r.task_id = task_stops.task_id)"),
 	"progress":   clean("clean progress", "task_progress", "task_id", "at < $1 AND NOT EXISTS (SELECT 1 FROM task_running r WHERE r.task_id = task_progress.task_id)"),
 }
 
-// Clean deletes up to n rows of what is kept for a time only: "operations", "line waits" (that were over by then), "artifacts" (staged ones), "progress" or "stops", older than before.
+// Clean deletes up to n rows of what is kept for a time only: "operations", "statistics" (of kinds that nobody has run since), "line waits" (that were over by then), "artifacts" (staged ones), "progress" or "stops", older than before.
 func Clean(what string, before instant, n int, deleted *int64) Stmt {
 	return Stmt{Text: cleanTexts[what], Args: []any{int64(before), int64(n)}, Affected: deleted}
 }

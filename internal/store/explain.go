@@ -319,6 +319,8 @@ var (
 	jobPauses = driver.New("when a job was paused", "",
 		"SELECT e.type, e.at FROM events e WHERE e.job_id = $1 AND e.type IN ('"+string(drover.JobPaused)+"', '"+string(drover.JobResumed)+"') ORDER BY e.seq LIMIT 1000")
 	readStats = driver.New("read statistics of kinds", "", "SELECT s.queue, s.tenant, s.kind, s.at, s.data FROM kind_stats s WHERE s.at > $1 ORDER BY s.at DESC LIMIT $2")
+	makeStats = driver.New("make statistics of kinds", "queue int, tenant int, kind text",
+		"INSERT INTO kind_stats (queue, tenant, kind, at, data) SELECT {queue}, {tenant}, {kind}, 0, {pg:''::bytea}{lite:x''} {from} WHERE true ON CONFLICT (queue, tenant, kind) DO NOTHING")
 	lockStats = driver.New("lock statistics of kinds", "queue int, tenant int, kind text",
 		"SELECT s.queue, s.tenant, s.kind, s.at, s.data FROM {rows} JOIN kind_stats s ON s.queue = {queue} AND s.tenant = {tenant} AND s.kind = {kind} ORDER BY s.queue, s.tenant, s.kind {for update of s}")
 	setStats = driver.New("store statistics of kinds", "queue int, tenant int, kind text, at bigint, data bytea",
@@ -368,9 +370,11 @@ func ReadStats(after instant, n int, rows *[]KindStats) Stmt {
 	return Stmt{Text: readStats, Args: []any{int64(after), int64(n)}, Scan: into(rows, scanStats)}
 }
 
-// LockStats locks and reads those of the keys, which must be sorted.
-func LockStats(keys []KindKey, rows *[]KindStats) Stmt {
-	return Stmt{Text: lockStats, Cols: kindKeys(keys, func(k *KindKey) *KindKey { return k }), Scan: into(rows, scanStats)}
+// LockStats makes those of the keys that are not there yet, then locks and reads all.
+// The keys must be sorted: of two servers one waits for the other.
+func LockStats(keys []KindKey, rows *[]KindStats) []Stmt {
+	cols := kindKeys(keys, func(k *KindKey) *KindKey { return k })
+	return []Stmt{{Text: makeStats, Cols: cols}, {Text: lockStats, Cols: cols, Scan: into(rows, scanStats)}}
 }
 
 // SetStats stores them.
