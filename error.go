@@ -18,6 +18,7 @@ const (
 	CodeNotFound            Code = "not-found"               // 404
 	CodeConflict            Code = "version-conflict"        // 409: changed since it was read
 	CodeInvalidTransition   Code = "invalid-transition"      // 409: not allowed in this state
+	CodeDraining            Code = "queue-draining"          // 409: the queue takes no new jobs until it is resumed
 	CodeLeaseLost           Code = "lease-lost"              // 409: the lease_version has moved on
 	CodeIdempotencyInUse    Code = "idempotency-key-in-use"  // 409: the first request with this key has not ended
 	CodeIdempotencyReused   Code = "idempotency-key-reused"  // 422: same key, other body
@@ -69,6 +70,7 @@ var (
 	ErrInvalid           = &Error{Code: CodeValidation}
 	ErrConflict          = &Error{Code: CodeConflict}
 	ErrNotAllowed        = &Error{Code: CodeInvalidTransition}
+	ErrDraining          = &Error{Code: CodeDraining}
 	ErrLeaseLost         = &Error{Code: CodeLeaseLost}
 	ErrIdempotencyReused = &Error{Code: CodeIdempotencyReused}
 	ErrIdempotencyInUse  = &Error{Code: CodeIdempotencyInUse}

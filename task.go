@@ -269,8 +269,18 @@ type Queue struct {
 	Paused   bool   `json:"paused,omitempty"`
 	Draining bool   `json:"draining,omitempty"`
 	Reason   string `json:"reason,omitempty"`
+	// Changes are the last changes of that, newest first, where one queue is asked for.
+	Changes []QueueChange `json:"changes,omitempty"`
 	// Approximate says that a count stopped at its cap of 100,000.
 	Approximate bool `json:"approximate,omitempty"`
+}
+
+// QueueChange is a change of a queue's state.
+type QueueChange struct {
+	At     time.Time `json:"at"`
+	Action string    `json:"action"` // paused, resumed, drained
+	Actor  string    `json:"actor"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // LogLine is one line a handler logged.

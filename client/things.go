@@ -133,6 +133,24 @@ func (c *Client) RevokeToken(ctx context.Context, id drover.TokenID) error {
 	return err
 }
 
+// Tenants returns every tenant; it needs a token of the installation.
+func (c *Client) Tenants(ctx context.Context) ([]drover.Tenant, error) {
+	p, err := get[protocol.Page[drover.Tenant]](ctx, c, "/v1/tenants", nil)
+	return p.Items, err
+}
+
+// SetTenant changes what is set of a tenant, and returns what holds; it needs a token
+// of the installation.
+func (c *Client) SetTenant(ctx context.Context, name string, t protocol.TenantRequest) (drover.Tenant, error) {
+	var out drover.Tenant
+	body, err := encode(t)
+	if err != nil {
+		return out, err
+	}
+	_, err = c.do(ctx, call{method: http.MethodPatch, path: "/v1/tenants/" + url.PathEscape(name), body: body, media: protocol.MediaJSON, repeat: true}, &out)
+	return out, err
+}
+
 // Retention returns how long the tenant's finished jobs are kept.
 func (c *Client) Retention(ctx context.Context) (drover.Retention, error) {
 	return get[drover.Retention](ctx, c, "/v1/retention", nil)

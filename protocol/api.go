@@ -124,6 +124,12 @@ type RetentionRequest struct {
 	Cancelled *drover.Duration `json:"cancelled,omitempty"`
 }
 
+// TenantRequest is the body of PATCH /v1/tenants/{tenant}. What is left out stays as
+// it is.
+type TenantRequest struct {
+	Weight *float64 `json:"weight,omitempty"`
+}
+
 // CircuitRequest is the body of POST /v1/circuits/{name}/open. It may be empty.
 type CircuitRequest struct {
 	Reason string `json:"reason,omitempty"`

@@ -44,6 +44,7 @@ var codes = map[drover.Code]codeFacts{
 	drover.CodeNotFound:            {http.StatusNotFound, "There is no such thing", false},
 	drover.CodeConflict:            {http.StatusConflict, "It has changed since it was read", true},
 	drover.CodeInvalidTransition:   {http.StatusConflict, "Not allowed in this state", false},
+	drover.CodeDraining:            {http.StatusConflict, "The queue takes no new jobs", false},
 	drover.CodeLeaseLost:           {http.StatusConflict, "The lease is lost", false},
 	drover.CodeIdempotencyInUse:    {http.StatusConflict, "The first request with this key has not ended", true},
 	drover.CodePreconditionFailed:  {http.StatusPreconditionFailed, "The precondition does not hold", false},

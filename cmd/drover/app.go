@@ -147,7 +147,7 @@ One process and a file are enough ("drover dev"); PostgreSQL and many servers ar
 	root.AddCommand(
 		a.devCommand(), a.serverCommand(), a.workerCommand(), a.migrateCommand(),
 		a.pipelineCommand(), a.jobCommand(), a.taskCommand(), a.queueCommand(), a.intakeCommand(), a.limitCommand(), a.circuitCommand(), a.explainCommand(), a.waitsCommand(), a.dlqCommand(), a.artifactCommand(),
-		a.tokenCommand(), a.retentionCommand(), a.contextCommand(), a.configCommand(),
+		a.tokenCommand(), a.tenantCommand(), a.retentionCommand(), a.contextCommand(), a.configCommand(),
 		a.auditCommand(), a.doctorCommand(), a.healthcheckCommand(), a.versionCommand(), a.docsCommand(),
 	)
 	root.InitDefaultCompletionCmd()

@@ -538,6 +538,13 @@ func TestDevAdministersItsInstallation(t *testing.T) {
 		f.must(0, "queue", verb, "default")
 	}
 	f.must(0, "limit", "delete", "everything")
+	if x := get[drover.Tenant](f, "tenant", "set", "dev", "--weight", "2.5"); x.Weight != 2.5 {
+		t.Errorf("tenant = %+v", x)
+	}
+	f.must(2, "tenant", "set", "dev")
+	if text := f.must(0, "tenant", "list"); !strings.Contains(text, "2.5") {
+		t.Errorf("tenants:\n%s", text)
+	}
 }
 
 // What a worker of the command line says it has is what tasks are given of it.

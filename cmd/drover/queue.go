@@ -46,6 +46,7 @@ var queueColumns = columns[drover.Queue]{
 			return ""
 		}},
 		{head: "SLOTS", text: func(_ *printer, q drover.Queue) string { return strconv.Itoa(q.Slots) }},
+		{head: "REASON", wide: true, text: func(_ *printer, q drover.Queue) string { return q.Reason }},
 		{head: "NO WORKER FOR", text: func(_ *printer, q drover.Queue) string { return strings.Join(q.NoWorkerFor, ",") }, paint: func(drover.Queue) string { return red }},
 	},
 }

@@ -87,7 +87,6 @@ type Needs struct {
 	Kind          string
 	Labels        map[string]string // the worker must have them
 	Requests      map[string]int64  // units of the resources that the worker declares
-	Slots         int               // of the worker; 0 is 1
 }
 
 // Line is a waiting line: the READY tasks of one lane and class, which take the
@@ -113,10 +112,9 @@ type Head struct {
 
 // Queue is where the tasks of lines go when they are admitted.
 type Queue struct {
-	ID       int32
-	Name     string
-	Paused   bool
-	Draining bool // takes no new jobs; what is in it runs
+	ID     int32
+	Name   string
+	Paused bool
 	// Ahead is how many tasks may be admitted beyond the free slots of those workers
 	// that can run them: about what these claim before the next decision.
 	Ahead int

@@ -49,7 +49,6 @@ func drawView(rt *rapid.T) View {
 		x := Needs{Queue: int32(in("queue", 0, len(v.Queues)-1)), Tenant: int32(in("tenant", 1, 2)), Kind: []string{"k0", "k1"}[in("kind", 0, 1)]}
 		if in("asks", 0, 2) == 0 {
 			x.Requests = map[string]int64{"gpu": int64(in("asked gpus", 1, 3))}
-			x.Slots = in("asked slots", 0, 2)
 		}
 		if in("selects", 0, 3) == 0 {
 			x.Labels = map[string]string{"zone": "a"}
@@ -211,13 +210,13 @@ func idle(v *View, n *Needs) int {
 		if w.Draining || !n.Serves(w) {
 			continue
 		}
-		slots, fits := w.Slots-w.Busy-slotsOf(n), true
+		slots, fits := w.Slots-w.Busy-1, true
 		for name, asks := range n.Requests {
 			fits = fits && asks <= w.Resources[name]-w.Taken[name]
 		}
 		for k := range v.Claims {
 			if c := &v.Claims[k]; c.Serves(w) {
-				slots -= c.Count * slotsOf(&c.Needs)
+				slots -= c.Count
 				for name := range n.Requests {
 					fits = fits && c.Requests[name] == 0
 				}
@@ -289,7 +288,6 @@ func (w *world) step(d time.Duration) {
 		tenant int32
 	}) bool {
 		if e.at <= w.now {
-			w.shares.Ran(Party{1, e.tenant}, w.takes[e.tenant], 1)
 			return true
 		}
 		busy[Party{1, e.tenant}]++

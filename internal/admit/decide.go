@@ -361,12 +361,10 @@ func (d *decider) admit(t *turn, worker int) {
 		k.left--
 		k.add(l.Class, l.Tenant)
 	}
-	d.more[Party{l.Queue, l.Tenant}] += slotsOf(&l.Needs)
+	d.more[Party{l.Queue, l.Tenant}]++
 	d.served[rank{l.Queue, l.Class}] = true
 	d.out.Admitted = append(d.out.Admitted, Admission{t.line, t.head})
 }
-
-func slotsOf(n *Needs) int { return max(n.Slots, 1) }
 
 // pool finds the workers that can run what has these needs.
 func (d *decider) pool(n *Needs) *pool {
@@ -375,7 +373,7 @@ func (d *decider) pool(n *Needs) *pool {
 	if p != nil {
 		return p
 	}
-	p = &pool{asks: len(n.Requests) > 0 || n.Slots > 1}
+	p = &pool{asks: len(n.Requests) > 0}
 	d.pools[key] = p
 	least := map[string]int64{} // the most that a worker has of each resource
 	for i := range d.v.Workers {
@@ -413,9 +411,6 @@ func (d *decider) pool(n *Needs) *pool {
 			p.lacks, p.lackHas, p.lackAsks = name, has, n.Requests[name]
 		}
 	}
-	if p.lacks == "" && p.labels > 0 && p.fits == 0 {
-		p.lacks, p.lackAsks = "slots", int64(n.Slots)
-	}
 	who := strconv.AppendInt(nil, int64(n.Queue), 10)
 	for _, i := range p.workers {
 		who = strconv.AppendInt(append(who, ' '), int64(i), 10)
@@ -432,7 +427,6 @@ func (n *Needs) key() string {
 	b := make([]byte, 0, 64)
 	b = strconv.AppendInt(b, int64(n.Queue), 10)
 	b = strconv.AppendInt(append(b, ' '), int64(n.Tenant), 10)
-	b = strconv.AppendInt(append(b, ' '), int64(n.Slots), 10)
 	b = append(append(b, ' '), n.Kind...)
 	if len(n.Labels)+len(n.Requests) > 0 {
 		var parts []string
@@ -464,7 +458,7 @@ func (n *Needs) fits(w *Worker) bool {
 			return false
 		}
 	}
-	return slotsOf(n) <= w.Slots
+	return w.Slots > 0
 }
 
 // Serves tells if w may run what has these needs, were it free.
@@ -494,7 +488,7 @@ func (d *decider) fit(p *pool, n *Needs) int {
 	best, least := -1, int64(0)
 	for _, i := range p.workers {
 		f := d.left(i)
-		if f.slots < slotsOf(n) {
+		if f.slots < 1 {
 			continue
 		}
 		ok, left := true, int64(f.slots)
@@ -514,7 +508,7 @@ func (d *decider) fit(p *pool, n *Needs) int {
 
 func (d *decider) occupy(i int, n *Needs, tasks int) {
 	f := d.left(i)
-	f.slots -= slotsOf(n) * tasks
+	f.slots -= tasks
 	for name, asks := range n.Requests {
 		f.res[name] -= asks * int64(tasks)
 	}
@@ -534,7 +528,7 @@ func (d *decider) placeClaims() {
 				break
 			}
 			f := d.left(k) // it is the one with the least left until it has no room
-			n := min(left, f.slots/slotsOf(&c.Needs))
+			n := min(left, f.slots)
 			for name, asks := range c.Requests {
 				if asks > 0 {
 					n = min(n, int(f.res[name]/asks))

@@ -17,7 +17,8 @@ const AgeStep = 2 * time.Second
 // what becomes free of it is kept for it.
 const Patience = 30 * time.Second
 
-// quantum is what a running task is expected to use when nothing is known of it.
+// quantum is what a task counts for as long as it runs, beside the time it has had: those
+// who have just begun are not nothing. How long it will run is not known.
 const quantum = float64(time.Second / time.Microsecond)
 
 // Party is a tenant in a queue: shares are counted by queue, as slots are.
@@ -43,7 +44,6 @@ type share struct {
 	service float64 // slot-microseconds it has had, and what it did not ask for
 	inUse   int
 	waits   bool
-	mean    float64 // microseconds of slot that a task of it uses
 }
 
 // NewShares begins at now, with nobody ahead of anybody.
@@ -74,7 +74,7 @@ func (s *Shares) Advance(now lifecycle.Instant, inUse map[Party]int, waits map[P
 	begin := func(p Party) {
 		if s.have[p] == nil {
 			w := weightOf(weight, p.Tenant)
-			s.have[p] = &share{weight: w, service: floor[p.Queue] * w, mean: quantum}
+			s.have[p] = &share{weight: w, service: floor[p.Queue] * w}
 		}
 	}
 	for p := range inUse {
@@ -100,14 +100,6 @@ func weightOf(weight map[int32]float64, tenant int32) float64 {
 	return 1
 }
 
-// Ran tells how long tasks of a tenant held their slots, so that what those now
-// running will use is known.
-func (s *Shares) Ran(p Party, slots time.Duration, tasks int) {
-	if x := s.have[p]; x != nil && tasks > 0 {
-		x.mean += (float64(slots.Microseconds())/float64(tasks) - x.mean) * 0.2
-	}
-}
-
 // Served tells that a task of a tenant and class was admitted: its slots count from
 // now on.
 func (s *Shares) Served(p Party, class drover.Class, slots int, now lifecycle.Instant) {
@@ -129,7 +121,7 @@ func (s *Shares) of(p Party, more int) float64 {
 	if x == nil {
 		return float64(more) * quantum
 	}
-	return (x.service + float64(x.inUse+more)*x.mean) / x.weight
+	return (x.service + float64(x.inUse+more)*quantum) / x.weight
 }
 
 func (s *Shares) lastServed(queue int32, class drover.Class) lifecycle.Instant {

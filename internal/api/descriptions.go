@@ -300,9 +300,12 @@ var descriptions = map[string]string{
 	"ProgressRequest":                 "ProgressRequest is the body of POST /v1/leases/{task_id}/progress.",
 	"Queue":                           "Queue is a named place tasks wait in.",
 	"Queue.approximate":               "Approximate says that a count stopped at its cap of 100,000.",
+	"Queue.changes":                   "Changes are the last changes of that, newest first, where one queue is asked for.",
 	"Queue.no_worker_for":             "NoWorkerFor are the kinds of tasks that wait in it and that none of its workers runs.",
 	"Queue.oldest_age":                "OldestAge is how long the oldest QUEUED or READY task has waited.",
 	"Queue.paused":                    "Paused says that nothing of it starts, Draining that it takes no new jobs; Reason is what was said of it.",
+	"QueueChange":                     "QueueChange is a change of a queue's state.",
+	"QueueChange.action":              "paused, resumed, drained",
 	"QueueHint":                       "QueueHint says how many workers a queue wants, and why.",
 	"QueueHint.desired_workers":       "Desired is how many workers it should have, Reason why.",
 	"QueueHint.drains_in":             "DrainsIn is the forecast of when what is startable now has started, as it is and with two workers more.",
@@ -400,6 +403,9 @@ var descriptions = map[string]string{
 	"Task.waits":                      "Waits are seconds waited by reason, in this generation; with the runs they add up to its age.",
 	"TaskID":                          "TaskID names a task; on the wire \"task_\" and a ULID.",
 	"TaskRef":                         "TaskRef names a task and says how it stands.",
+	"Tenant":                          "Tenant is an owner of jobs, limits and tokens.",
+	"Tenant.weight":                   "Weight is its share of the slots of a queue beside that of other tenants who wait there; 1 is the default. It counts where a limit or a pause has tasks admitted.",
+	"TenantRequest":                   "TenantRequest is the body of PATCH /v1/tenants/{tenant}. What is left out stays as it is.",
 	"Token":                           "Token is an API token without its secret.",
 	"Token.secret":                    "Secret is the token itself, \"drover_…\"; only in the answer that creates it.",
 	"TokenID":                         "TokenID names an API token; on the wire \"tok_\" and a ULID.",
@@ -419,7 +425,7 @@ var descriptions = map[string]string{
 
 // enums are the closed lists of strings.
 var enums = map[string][]any{
-	"Code":       {"validation-failed", "unauthenticated", "forbidden", "not-found", "version-conflict", "invalid-transition", "lease-lost", "idempotency-key-in-use", "idempotency-key-reused", "idempotency-key-missing", "payload-too-large", "schema-mismatch", "cycle-detected", "too-many-tasks", "expression-failed", "request-exceeds-limit", "quota-exceeded", "budget-exceeded", "rate-limited", "precondition-failed", "precondition-required", "cursor-expired", "overloaded", "internal"},
+	"Code":       {"validation-failed", "unauthenticated", "forbidden", "not-found", "version-conflict", "invalid-transition", "queue-draining", "lease-lost", "idempotency-key-in-use", "idempotency-key-reused", "idempotency-key-missing", "payload-too-large", "schema-mismatch", "cycle-detected", "too-many-tasks", "expression-failed", "request-exceeds-limit", "quota-exceeded", "budget-exceeded", "rate-limited", "precondition-failed", "precondition-required", "cursor-expired", "overloaded", "internal"},
 	"ErrorClass": {"retryable", "permanent", "throttled", "snoozed", "timeout", "panic", "lease_lost", "expired", "expansion", "input"},
 	"EventType":  {"job.accepted", "job.paused", "job.resumed", "job.cancel_requested", "job.reopened", "job.succeeded", "job.failed", "job.cancelled", "job.compensating", "job.reconciled", "task.expanded", "task.succeeded", "task.failed", "task.dead_lettered", "task.retry_scheduled", "task.snoozed", "task.released", "task.lease_expired", "task.skipped", "task.cancelled", "task.replayed", "job.rerun", "task.marked", "task.child_started"},
 	"Layer":      {"business", "execution", "infrastructure"},

@@ -156,18 +156,20 @@ var (
 	exampleSettle = protocol.SettleRequest{Session: 42, Outcomes: []drover.Outcome{
 		{TaskID: exampleTaskID, LeaseVersion: 7, Status: drover.OutcomeFailed, Error: exampleTask.Error},
 	}}
-	exampleSettled   = protocol.SettleResponse{Results: []protocol.SettleResult{{TaskID: exampleTaskID, Status: drover.RetryWait}}}
-	exampleProgress  = protocol.ProgressRequest{LeaseVersion: 7, Ratio: 0.4, Message: "features: 8 of 20"}
-	exampleHeartbeat = protocol.HeartbeatRequest{LeaseVersion: 7, Details: json.RawMessage(`{"segment":8}`)}
-	exampleLogs      = protocol.LogsRequest{LeaseVersion: 7, Lines: []drover.LogLine{{At: exampleLine.At, Level: "info", Text: "42 frames"}}}
-	exampleNewToken  = protocol.NewToken{Name: "ci", Scopes: []string{"jobs:read", "jobs:write"}}
-	exampleToken     = drover.Token{ID: exampleTokenID, Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes, CreatedAt: exampleTime}
-	exampleMadeToken = func() drover.Token { t := exampleToken; t.Secret = "drover_…"; return t }()
-	exampleRetention = protocol.RetentionRequest{Failed: new(drover.Duration(90 * 24 * time.Hour))}
-	exampleWho       = protocol.WhoAmI{Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes}
-	exampleHealth    = protocol.Health{Status: "ok", Checks: []protocol.Check{{Name: checkDatabase, OK: true}}}
-	exampleUnready   = protocol.Health{Status: "failing", Checks: []protocol.Check{{Name: checkDatabase, Detail: "does not answer as it should; see the server's log"}}}
-	exampleVersion   = protocol.Version{Version: "0.1.0", Go: "go1.26", Database: "sqlite"}
+	exampleSettled       = protocol.SettleResponse{Results: []protocol.SettleResult{{TaskID: exampleTaskID, Status: drover.RetryWait}}}
+	exampleProgress      = protocol.ProgressRequest{LeaseVersion: 7, Ratio: 0.4, Message: "features: 8 of 20"}
+	exampleHeartbeat     = protocol.HeartbeatRequest{LeaseVersion: 7, Details: json.RawMessage(`{"segment":8}`)}
+	exampleLogs          = protocol.LogsRequest{LeaseVersion: 7, Lines: []drover.LogLine{{At: exampleLine.At, Level: "info", Text: "42 frames"}}}
+	exampleNewToken      = protocol.NewToken{Name: "ci", Scopes: []string{"jobs:read", "jobs:write"}}
+	exampleToken         = drover.Token{ID: exampleTokenID, Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes, CreatedAt: exampleTime}
+	exampleMadeToken     = func() drover.Token { t := exampleToken; t.Secret = "drover_…"; return t }()
+	exampleTenant        = drover.Tenant{Name: "acme", Weight: 2}
+	exampleTenantRequest = protocol.TenantRequest{Weight: new(2.0)}
+	exampleRetention     = protocol.RetentionRequest{Failed: new(drover.Duration(90 * 24 * time.Hour))}
+	exampleWho           = protocol.WhoAmI{Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes}
+	exampleHealth        = protocol.Health{Status: "ok", Checks: []protocol.Check{{Name: checkDatabase, OK: true}}}
+	exampleUnready       = protocol.Health{Status: "failing", Checks: []protocol.Check{{Name: checkDatabase, Detail: "does not answer as it should; see the server's log"}}}
+	exampleVersion       = protocol.Version{Version: "0.1.0", Go: "go1.26", Database: "sqlite"}
 )
 
 func examplePage[T any](item T) protocol.Page[T] { return protocol.Page[T]{Items: []T{item}} }
@@ -179,6 +181,7 @@ var exampleProblems = map[drover.Code]*drover.Error{
 	drover.CodeForbidden:          drover.Errorf(drover.CodeForbidden, "the token lacks the scope jobs:write; make one with `drover token create --name NAME --scope jobs:write`"),
 	drover.CodeNotFound:           drover.Errorf(drover.CodeNotFound, "there is no job %s", exampleJobID),
 	drover.CodeInvalidTransition:  drover.Errorf(drover.CodeInvalidTransition, "the job is SUCCEEDED, which is final"),
+	drover.CodeDraining:           drover.Errorf(drover.CodeDraining, "queue gpu is draining: it takes no new jobs; `drover queue resume gpu` lets it"),
 	drover.CodeLeaseLost:          drover.Errorf(drover.CodeLeaseLost, "the lease with version 7 is lost; the task is at version 9"),
 	drover.CodeIdempotencyInUse:   {Code: drover.CodeIdempotencyInUse, Detail: "the first request with this key has not ended", RetryAfter: time.Second},
 	drover.CodeIdempotencyReused:  drover.Errorf(drover.CodeIdempotencyReused, "the key was used for a request with another body"),

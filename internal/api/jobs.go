@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
-	"slices"
 	"time"
 
 	"github.com/drover-dev/drover"
@@ -477,14 +476,9 @@ func (a *API) listQueues(w http.ResponseWriter, r *request) error {
 }
 
 func (a *API) getQueue(w http.ResponseWriter, r *request) error {
-	queues, err := a.engine.Queues(r.Context(), r.caller)
+	q, err := a.engine.Queue(r.Context(), r.caller, r.PathValue("queue"))
 	if err != nil {
 		return err
 	}
-	name := r.PathValue("queue")
-	i := slices.IndexFunc(queues, func(q drover.Queue) bool { return q.Name == name })
-	if i < 0 {
-		return drover.Errorf(drover.CodeNotFound, "there is no queue %q; a queue begins to exist with its first task or worker", clip(name, 80))
-	}
-	return a.reply(w, r, http.StatusOK, queues[i])
+	return a.reply(w, r, http.StatusOK, q)
 }

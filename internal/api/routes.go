@@ -157,7 +157,7 @@ func table() []route {
 		{status: http.StatusAccepted, of: protocol.SubmitResponse{}, about: "The job is committed.", headers: []string{"Location", "Retry-After", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleSubmitted},
 		{status: http.StatusOK, of: drover.Job{}, about: "With `Prefer: wait`: the job is committed and already final. With `dry_run`: the job as it would begin; nothing was done.", headers: []string{"Location", protocol.HeaderIdempotencyReplayed, protocol.HeaderPreferenceApplied}, example: exampleJob},
 	}
-	submitCodes := []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeSchemaMismatch, drover.CodeTooManyTasks, drover.CodeExceedsLimit, drover.CodeQuota, drover.CodeRateLimited, drover.CodeIdempotencyInUse, drover.CodeIdempotencyReused}
+	submitCodes := []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge, drover.CodeSchemaMismatch, drover.CodeTooManyTasks, drover.CodeExceedsLimit, drover.CodeDraining, drover.CodeQuota, drover.CodeRateLimited, drover.CodeIdempotencyInUse, drover.CodeIdempotencyReused}
 	act := func(verb, summary, about string, h func(*API, http.ResponseWriter, *request) error) route {
 		return route{
 			method: "POST", path: "/v1/jobs/{job_id}/" + verb, id: verb + "Job", tag: "jobs", policy: scope("jobs:write"), handle: h,
@@ -339,7 +339,7 @@ func table() []route {
 			params:  limitParams, body: body{of: drover.NewLimit{}, example: exampleNewLimit}, answers: ok(drover.Limit{}, exampleLimit, "ETag"), codes: limitCodes},
 		{method: "DELETE", path: "/v1/limits/{limit}", id: "deleteLimit", tag: "limits", policy: scope("limits:admin"), handle: (*API).deleteLimit,
 			summary: "Remove a limit", about: "Nothing is bounded by it any more.",
-			params:  append([]param{{in: inQuery, name: "reason", about: "Kept with the change.", schema: stringSchema}}, limitParams...),
+			params:  append([]param{{in: inQuery, name: "reason", about: "Kept with the change.", schema: stringSchema}}, limitParams[:2]...),
 			answers: append(ok(drover.Limit{}, exampleLimit), done("It is gone.")...), codes: append([]drover.Code{drover.CodeNotFound}, limitCodes...)},
 		{method: "GET", path: "/v1/intake", id: "listIntakeRules", tag: "intake", policy: scope("jobs:read"), handle: (*API).listIntake,
 			summary: "List rules of intake", about: "Those of the tenant and those of all tenants together, with how things stand.", answers: listOf(protocol.Page[drover.IntakeRule]{}, examplePage(exampleIntake))},
@@ -430,6 +430,11 @@ func table() []route {
 		{method: "PATCH", path: "/v1/retention", id: "setRetention", tag: "tokens", policy: scope("admin"), handle: (*API).setRetention,
 			summary: "Set how long finished jobs are kept", about: "By how they ended; `0s` is for ever, what is left out stays as it is. A job that has been kept long enough leaves with all it had: tasks, attempts, events, logs and artifacts.",
 			body: body{of: protocol.RetentionRequest{}, example: exampleRetention}, answers: ok(drover.Retention{}, drover.DefaultRetention), codes: []drover.Code{drover.CodePayloadTooLarge}},
+		{method: "GET", path: "/v1/tenants", id: "listTenants", tag: "tokens", policy: operator(), handle: (*API).listTenants,
+			summary: "List tenants", answers: listOf(protocol.Page[drover.Tenant]{}, examplePage(exampleTenant))},
+		{method: "PATCH", path: "/v1/tenants/{tenant}", id: "setTenant", tag: "tokens", policy: operator(), handle: (*API).setTenant,
+			summary: "Set the weight of a tenant", about: "Its share of the slots of a queue beside that of other tenants who wait there, from 0.01 to 1000; 1 is the default.",
+			body: body{of: protocol.TenantRequest{}, example: exampleTenantRequest}, answers: ok(drover.Tenant{}, exampleTenant), codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge}},
 		{method: "GET", path: "/v1/tokens", id: "listTokens", tag: "tokens", policy: scope("tokens:admin"), handle: (*API).listTokens,
 			summary: "List the tenant's tokens, without their secrets", answers: listOf(protocol.Page[drover.Token]{}, examplePage(exampleToken))},
 		{method: "POST", path: "/v1/tokens", id: "createToken", tag: "tokens", policy: scope("tokens:admin"), handle: (*API).createToken,

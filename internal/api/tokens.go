@@ -59,6 +59,30 @@ func (a *API) getRetention(w http.ResponseWriter, r *request) error {
 	return a.reply(w, r, http.StatusOK, keep)
 }
 
+func (a *API) listTenants(w http.ResponseWriter, r *request) error {
+	list, err := a.engine.Tenants(r.Context(), r.caller)
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, protocol.Page[drover.Tenant]{Items: list})
+}
+
+func (a *API) setTenant(w http.ResponseWriter, r *request) error {
+	var in protocol.TenantRequest
+	if err := a.body(w, r, &in); err != nil {
+		return err
+	}
+	t, err := a.engine.SetTenant(r.Context(), r.caller, r.PathValue("tenant"), func(t *drover.Tenant) {
+		if in.Weight != nil {
+			t.Weight = *in.Weight
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, t)
+}
+
 func (a *API) setRetention(w http.ResponseWriter, r *request) error {
 	var in protocol.RetentionRequest
 	if err := a.body(w, r, &in); err != nil {

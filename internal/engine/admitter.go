@@ -410,7 +410,7 @@ func (e *Engine) lockLacking(ctx context.Context, tx store.Tx, s *standing, all 
 		short := map[store.Line]bool{}
 		for _, l := range least {
 			if k, ok := e.keyOfLane(&memo, l.Home); ok && l.Permits < g.permits(k) {
-				short[l.Line] = true
+				short[store.Line{Queue: l.Queue, Class: l.Class, Lane: l.Lane}] = true
 			}
 		}
 		queued = slices.DeleteFunc(queued, func(l store.Line) bool { return !short[store.Line{Queue: l.Queue, Class: l.Class, Lane: l.Lane}] })
@@ -653,7 +653,7 @@ func (e *Engine) readWorkers(ctx context.Context, tx store.Tx, w *waiting, s *st
 		if _, ok := w.Queues[id]; ok {
 			continue
 		}
-		q := admit.Queue{ID: id, Paused: s.gate.queues[id].Paused, Draining: s.gate.queues[id].Draining, Ahead: 1}
+		q := admit.Queue{ID: id, Paused: s.gate.queues[id].Paused, Ahead: 1}
 		var err error
 		if q.Name, err = e.queueNameOf(ctx, tx, id); err != nil {
 			return err
@@ -721,6 +721,9 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 		l := &w.Lines[ad.Line]
 		a.shares.Served(admit.Party{Queue: l.Queue, Tenant: l.Tenant}, l.Class, 1, x.now)
 		a.pace[l.Queue].admitted++
+	}
+	if a.after == (store.Line{}) && w.next == (store.Line{}) && len(w.Lines)+len(w.new) == 0 { // until somebody comes who must be admitted
+		a.lined.Store(false)
 	}
 	a.after = w.next
 	e.tell(x)

@@ -15,7 +15,7 @@ import (
 func (e *Engine) Preview(ctx context.Context, c Caller, n drover.NewJob) (j drover.Job, repeated bool, err error) {
 	now := e.now()
 	d := &draft{NewJob: n, dry: true}
-	if err := e.check(ctx, c, d, now); err != nil {
+	if err := e.check(ctx, c, d, &offer{}, now); err != nil {
 		return j, false, err
 	}
 	ids, keys := map[drover.JobID]store.KnownJob{}, map[string]store.KnownJob{}

@@ -39,25 +39,16 @@ func checkNeeds(say func(string, string, ...any), n *drover.NewJob) {
 // checkLimits refuses what could never start: what asks for a limit that is not
 // there, for more than it has, or for more than any of the workers there are could
 // give. A repeat of a job that was accepted in time is not refused: late says why it is.
-func (e *Engine) checkLimits(ctx context.Context, k store.LaneKey, n dag.Asks, late *drover.Error) (*drover.Error, error) {
+func (e *Engine) checkLimits(ctx context.Context, of *offer, k store.LaneKey, n dag.Asks, late *drover.Error) (*drover.Error, error) {
 	if late != nil || len(n.Limits)+len(n.Resources) == 0 {
 		return late, nil
 	}
-	var g *gate
-	var sessions []store.SessionRow
-	queue := ""
-	err := e.db.Read(ctx, func(tx store.Tx) (err error) {
-		if g, err = readGate(ctx, tx, e.now()); err != nil {
-			return err
-		}
-		if queue, err = e.queueNameOf(ctx, tx, k.Queue); err != nil || len(n.Resources) == 0 {
-			return err
-		}
-		sessions = nil
-		return tx.Pipe(ctx, store.LiveSessions(&sessions))
-	})
-	if err != nil {
-		return nil, fmt.Errorf("find limits: %w", err)
+	if err := e.readOffer(ctx, of, len(n.Resources) > 0); err != nil {
+		return nil, err
+	}
+	g, sessions, queue := of.gate, of.sessions, ""
+	if name, ok := e.names.queueName.Load(k.Queue); ok { // the job's own, which was found before
+		queue = name.(string)
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Limits)) {
 		found := false
@@ -97,6 +88,40 @@ func (e *Engine) checkLimits(ctx context.Context, k store.LaneKey, n dag.Asks, l
 		return drover.Errorf(drover.CodeExceedsLimit, "none of the %d workers of queue %q that run tasks of kind %q has as much as the task asks for: %s", serve, queue, k.Kind, amounts(asks.Requests)), nil
 	}
 	return nil, nil
+}
+
+// offer is which limits and workers there are, read once for the jobs of a request.
+type offer struct {
+	gate     *gate // nil: not read yet
+	sessions []store.SessionRow
+	workers  bool // sessions are read
+}
+
+func (e *Engine) readOffer(ctx context.Context, of *offer, workers bool) error {
+	if of.gate != nil && (of.workers || !workers) {
+		return nil
+	}
+	err := e.db.Read(ctx, func(tx store.Tx) error {
+		var now store.Gate
+		of.sessions = nil
+		list := []store.Stmt{store.ReadGate(&now)}
+		if workers {
+			list = append(list, store.LiveSessions(&of.sessions))
+		}
+		if err := tx.Pipe(ctx, list...); err != nil {
+			return err
+		}
+		g, err := e.gateAt(ctx, tx, now.Epoch)
+		if of.gate = g; g == nil {
+			of.gate = &gate{}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("find limits: %w", err)
+	}
+	of.workers = of.workers || workers
+	return nil
 }
 
 func amounts(m map[string]int64) string {

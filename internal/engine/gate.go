@@ -61,13 +61,14 @@ type gate struct {
 	limits     []store.LimitRow
 	intake     []store.IntakeRow
 	queues     map[int32]store.QueueState
+	pauses     bool // one of them is paused
 	tenants    map[int32]store.TenantShare
 	known      sync.Map       // lane → whether it is shut
 	particular map[int32]bool // queues in which not every worker runs every admitted task
 }
 
 // idle says that nothing has to be admitted but what asks for it itself.
-func (g *gate) idle() bool { return g == nil || len(g.limits) == 0 && len(g.queues) == 0 }
+func (g *gate) idle() bool { return g == nil || len(g.limits) == 0 && !g.pauses }
 
 // shuts tells if tasks of a lane must be admitted before they are claimed.
 func (g *gate) shuts(k *store.LaneKey) bool {
@@ -153,6 +154,7 @@ func readGate(ctx context.Context, tx store.Tx, now lifecycle.Instant) (*gate, e
 	for _, q := range queues {
 		if q.Paused || q.Draining {
 			g.queues[q.ID] = q
+			g.pauses = g.pauses || q.Paused
 		}
 	}
 	for _, t := range tenants {

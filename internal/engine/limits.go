@@ -62,7 +62,7 @@ func (p Precondition) check(what string, version int32) error {
 }
 
 // limitOf validates what a limit is to be and fills the defaults in.
-func (e *Engine) limitOf(ctx context.Context, c Caller, name string, n drover.NewLimit) (store.LimitRow, error) {
+func (e *Engine) limitOf(ctx context.Context, c Caller, name string, n drover.NewLimit, dry bool) (store.LimitRow, error) {
 	var bad []drover.FieldError
 	say := func(field, format string, args ...any) {
 		bad = append(bad, drover.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
@@ -134,7 +134,17 @@ func (e *Engine) limitOf(ctx context.Context, c Caller, name string, n drover.Ne
 		}
 	}
 	var err error
-	if n.Queue != "" {
+	switch {
+	case n.Queue == "":
+	case dry: // which makes no queue
+		err = e.db.Read(ctx, func(tx store.Tx) (err error) {
+			row.Queue, err = e.knownQueue(ctx, tx, n.Queue)
+			return err
+		})
+		if row.Queue == 0 {
+			row.Queue = math.MaxInt32
+		}
+	default:
 		row.Queue, err = e.queue(ctx, n.Queue)
 	}
 	return row, err
@@ -143,11 +153,15 @@ func (e *Engine) limitOf(ctx context.Context, c Caller, name string, n drover.Ne
 // SetLimit makes a limit or changes how much it has. dry tells what would change, and
 // changes nothing.
 func (e *Engine) SetLimit(ctx context.Context, c Caller, name string, n drover.NewLimit, p Precondition, dry bool) (drover.Limit, error) {
-	row, err := e.limitOf(ctx, c, name, n)
+	row, err := e.limitOf(ctx, c, name, n, dry)
 	if err != nil {
 		return drover.Limit{}, err
 	}
-	return e.changeLimit(ctx, c, row, p, dry, n.Reason, false)
+	l, err := e.changeLimit(ctx, c, row, p, dry, n.Reason, false)
+	if dry && err == nil {
+		l.Queue = n.Queue // which may not be there yet
+	}
+	return l, err
 }
 
 // DeleteLimit removes a limit: nothing is bounded by it any more. A task that asks for
@@ -260,7 +274,7 @@ func (e *Engine) gateChanged(ctx context.Context) {
 
 // with is the gate as a change would make it.
 func (g *gate) with(was, to store.LimitRow, remove bool) *gate {
-	out := &gate{epoch: g.epoch, at: g.at, intake: g.intake, queues: g.queues, tenants: g.tenants, particular: g.particular}
+	out := &gate{epoch: g.epoch, at: g.at, intake: g.intake, queues: g.queues, pauses: g.pauses, tenants: g.tenants, particular: g.particular}
 	for _, l := range g.limits {
 		switch {
 		case l.ID != was.ID || was.ID == 0:
@@ -280,24 +294,23 @@ func (g *gate) with(was, to store.LimitRow, remove bool) *gate {
 // previewLimit decides what waits without a change and with it, and compares.
 func (e *Engine) previewLimit(ctx context.Context, tx store.Tx, before, after *gate, was, to store.LimitRow, remove bool, now lifecycle.Instant) (*drover.LimitPreview, error) {
 	p := &drover.LimitPreview{}
+	id := cmp.Or(was.ID, math.MaxInt32)
+	used := map[string]int64{} // of it, by key
 	var starts [2]map[drover.TaskID]bool
 	for i, g := range []*gate{before, after} {
 		w, err := e.readWaiting(ctx, tx, now, store.Line{}, g)
 		if err != nil {
 			return nil, err
 		}
-		id := cmp.Or(was.ID, math.MaxInt32)
 		if i == 1 && was.ID == 0 { // what is admitted or runs has no permits of it yet
-			used, err := e.wouldHold(ctx, tx, w, after.limits[len(after.limits)-1])
-			if err != nil {
+			if err := e.wouldHold(ctx, tx, w, after.limits[len(after.limits)-1], used); err != nil {
 				return nil, err
 			}
 			for k := range w.Limits {
-				if w.Limits[k].ID == id {
-					w.Limits[k].Used = used
+				if l := &w.Limits[k]; l.ID == id {
+					l.Used = used[l.Key]
 				}
 			}
-			p.Applies = used
 		}
 		starts[i] = map[drover.TaskID]bool{}
 		for _, t := range w.open {
@@ -309,7 +322,7 @@ func (e *Engine) previewLimit(ctx context.Context, tx store.Tx, before, after *g
 		if i == 0 && was.ID != 0 {
 			for _, l := range w.usage {
 				if l.Limit == was.ID {
-					p.Applies += l.Weight
+					used[l.Key] += l.Weight
 				}
 			}
 		}
@@ -323,8 +336,11 @@ func (e *Engine) previewLimit(ctx context.Context, tx store.Tx, before, after *g
 			}
 		}
 	}
-	if !remove && to.Period == 0 && admit.Scope(to.Scope) != admit.PerKey {
-		p.Over = max(p.Applies-to.Permits, 0)
+	for _, n := range used {
+		p.Applies += n
+		if !remove && to.Period == 0 {
+			p.Over += max(n-to.Permits, 0)
+		}
 	}
 	for id, yes := range starts[1] {
 		if yes && !starts[0][id] {
@@ -339,26 +355,41 @@ func (e *Engine) previewLimit(ctx context.Context, tx store.Tx, before, after *g
 	return p, nil
 }
 
-// wouldHold counts what a new limit would apply to of what is admitted or runs.
-func (e *Engine) wouldHold(ctx context.Context, tx store.Tx, w *waiting, l store.LimitRow) (n int64, err error) {
+// wouldHold counts, by key, what a new limit would apply to of what is admitted or
+// runs. What a task asks for is known of the lane in which it waited.
+func (e *Engine) wouldHold(ctx context.Context, tx store.Tx, w *waiting, l store.LimitRow, used map[string]int64) error {
 	var memo lane1
-	g := &gate{limits: []store.LimitRow{l}}
-	add := func(lane int32, count int64) {
-		if k, ok := e.keyOfLane(&memo, lane); ok {
-			for _, t := range g.takes(k) {
-				n += t.weight * count
-			}
+	var lines []store.Line
+	var lanes []int32
+	for _, x := range w.queued {
+		if k, ok := e.keyOfLane(&memo, x.Lane); ok && k.Stage == stageAdmitted {
+			lines = append(lines, x)
 		}
 	}
 	for _, x := range w.loads {
-		add(x.Lane, x.Count)
+		lanes = append(lanes, x.Lane)
 	}
-	for _, x := range w.queued {
-		if k, ok := e.keyOfLane(&memo, x.Lane); ok && k.Stage == stageAdmitted {
-			add(x.Lane, x.Count)
+	slices.Sort(lanes)
+	var homes []store.LeastPermits
+	if err := tx.Pipe(ctx, store.LeastPermitsIn(lines, slices.Compact(lanes), &homes)...); err != nil {
+		return err
+	}
+	var ids []int32
+	for _, h := range homes {
+		ids = append(ids, h.Home)
+	}
+	if err := e.learn(ctx, tx, ids); err != nil {
+		return err
+	}
+	g := &gate{limits: []store.LimitRow{l}}
+	for _, h := range homes {
+		if k, ok := e.keyOfLane(&memo, h.Home); ok {
+			for _, t := range g.takes(k) {
+				used[t.key] += t.weight * h.Count
+			}
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // limitText is a limit as its changes keep it; none is empty.

@@ -496,7 +496,10 @@ func TestAPausedQueueStartsNothing(t *testing.T) {
 		if _, err := w.DrainQueue(ctx, w.system(), "default", engine.Request{}); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := w.Submit(ctx, w.c, []drover.NewJob{{Kind: "k"}}); err != nil || drover.CodeOf(out[0].Err) != drover.CodeOverloaded {
+		if q, err := w.Queue(ctx, w.c, "default"); err != nil || !q.Draining || len(q.Changes) != 3 || q.Changes[0].Action != "drained" || q.Changes[2].Reason != "repairs" || q.Changes[2].Actor == "" {
+			t.Errorf("its changes are %+v, %v", q.Changes, err)
+		}
+		if out, err := w.Submit(ctx, w.c, []drover.NewJob{{Kind: "k"}}); err != nil || drover.CodeOf(out[0].Err) != drover.CodeDraining {
 			t.Errorf("a draining queue takes a job: %v %v", out, err)
 		}
 		w.audit()
@@ -904,6 +907,38 @@ func TestEveryQueuedLineIsLookedAt(t *testing.T) {
 		w.exec("DELETE FROM task_queued WHERE lane > 100000")
 		if l := w.acquire(5); len(l) != 2 {
 			t.Errorf("%d run", len(l))
+		}
+		w.audit()
+	})
+}
+
+// Where nothing is limited, nobody leads once all those have been admitted who asked for
+// it by what they take.
+func TestNobodyLeadsWhereThereIsNothingToDecide(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		h := w.opened(w.c, drover.NewSession{Worker: "a", Slots: 2, Labels: map[string]string{"zone": "a"}})
+		w.submitMany(1, drover.NewJob{Kind: "k", WorkerLabels: map[string]string{"zone": "a"}})
+		w.admit()
+		l, err := h.acquire(1)
+		if err != nil || len(l) != 1 {
+			t.Fatal(l, err)
+		}
+		if _, _, err := h.settle(0, ok(l[0], "1")); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.add += 2 * time.Minute
+		w.admit()
+		until := w.count("SELECT expires_at FROM leaders")
+		w.clock.add += 5 * time.Second
+		w.admit()
+		if now := w.count("SELECT expires_at FROM leaders"); now != until {
+			t.Errorf("somebody leads for %s more", time.Duration(now-until)*time.Microsecond)
+		}
+		h = w.opened(w.c, drover.NewSession{Worker: "b", Slots: 2, Labels: map[string]string{"zone": "a"}})
+		w.submitMany(1, drover.NewJob{Kind: "k", WorkerLabels: map[string]string{"zone": "a"}})
+		w.admit()
+		if l, err := h.acquire(1); err != nil || len(l) != 1 {
+			t.Errorf("then %d run, %v", len(l), err)
 		}
 		w.audit()
 	})

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -60,7 +59,7 @@ func (e *Engine) setQueue(ctx context.Context, c Caller, name, action string, r 
 			}
 			lines = slices.DeleteFunc(lines, func(l store.Line) bool { return l.Queue != is.ID })
 		}
-		list := []store.Stmt{store.SetQueue(is), store.LiftGate(now), store.InsertLimitChange(store.LimitChange{Name: "queue:" + name, Action: action, Actor: c.Actor, Reason: r.Reason, At: now, Was: stateText(was), Becomes: stateText(is)})}
+		list := []store.Stmt{store.SetQueue(is), store.LiftGate(now), store.InsertLimitChange(store.LimitChange{Name: "queue:" + name, Action: action, Actor: c.Actor, Reason: r.Reason, At: now})}
 		return tx.Pipe(ctx, append(store.LockStanding(lines, nil, &standing), list...)...)
 	})
 	if err != nil {
@@ -70,31 +69,31 @@ func (e *Engine) setQueue(ctx context.Context, c Caller, name, action string, r 
 	if action == "resumed" && e.OnQueued != nil {
 		e.OnQueued([]string{name})
 	}
-	return e.queueNamed(ctx, c, name)
+	return e.Queue(ctx, c, name)
 }
 
-func (e *Engine) queueNamed(ctx context.Context, c Caller, name string) (drover.Queue, error) {
+// Queue returns a queue, with who changed its state.
+func (e *Engine) Queue(ctx context.Context, c Caller, name string) (drover.Queue, error) {
 	all, err := e.Queues(ctx, c)
 	if err != nil {
 		return drover.Queue{}, err
 	}
-	for _, q := range all {
-		if q.Name == name {
-			return q, nil
-		}
+	i := slices.IndexFunc(all, func(q drover.Queue) bool { return q.Name == name })
+	if i < 0 {
+		return drover.Queue{}, drover.Errorf(drover.CodeNotFound, "there is no queue %q; a queue begins to exist with its first task or worker", cut(name))
 	}
-	return drover.Queue{}, notFound("queue", cut(name))
-}
-
-func stateText(q store.QueueState) string {
-	b, err := json.Marshal(struct {
-		Paused   bool `json:"paused,omitempty"`
-		Draining bool `json:"draining,omitempty"`
-	}{q.Paused, q.Draining})
-	if err != nil {
-		return ""
+	q := all[i]
+	var changes []store.LimitChange
+	if err := e.db.Read(ctx, func(tx store.Tx) error {
+		changes = nil
+		return tx.Pipe(ctx, store.LimitChanges(0, "queue:"+name, 20, &changes))
+	}); err != nil {
+		return q, fmt.Errorf("queue %s: %w", cut(name), err)
 	}
-	return string(b)
+	for _, x := range changes {
+		q.Changes = append(q.Changes, drover.QueueChange{At: x.At.Time(), Action: x.Action, Actor: x.Actor, Reason: x.Reason})
+	}
+	return q, nil
 }
 
 // takesJobs refuses a job for a queue that is draining.
@@ -102,5 +101,5 @@ func (g *gate) takesJobs(queue int32) *drover.Error {
 	if g == nil || !g.queues[queue].Draining {
 		return nil
 	}
-	return drover.Errorf(drover.CodeOverloaded, "queue %q is draining: it takes no new jobs", g.queues[queue].Name)
+	return drover.Errorf(drover.CodeDraining, "queue %[1]s is draining: it takes no new jobs; `drover queue resume %[1]s` lets it", g.queues[queue].Name)
 }

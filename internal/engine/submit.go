@@ -142,10 +142,11 @@ func (e *Engine) drafts(ctx context.Context, c Caller, jobs []drover.NewJob) (ou
 	out = make([]drover.Submitted, len(jobs))
 	all := make([]draft, len(jobs))
 	drafts = make([]*draft, 0, len(jobs))
+	var of offer
 	for i := range jobs {
 		d := &all[i]
 		d.NewJob, d.at = jobs[i], i
-		err := e.check(ctx, c, d, now)
+		err := e.check(ctx, c, d, &of, now)
 		var refused *drover.Error
 		switch {
 		case err == nil:
@@ -387,7 +388,7 @@ func pickClass(node, job drover.Class) drover.Class {
 
 // check validates a draft and fills its defaults. A refusal is a *drover.Error;
 // anything else is a fault.
-func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.Instant) error {
+func (e *Engine) check(ctx context.Context, c Caller, d *draft, of *offer, now lifecycle.Instant) error {
 	var bad []drover.FieldError
 	say := func(field, format string, args ...any) {
 		bad = append(bad, drover.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
@@ -495,13 +496,13 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, now lifecycle.In
 		}
 		n := asksOf(&d.NewJob)
 		k := waitingIn(store.LaneKey{Queue: d.queue, Tenant: c.Tenant, Kind: d.Kind, Circuit: d.Circuit}, n)
-		if d.late, err = e.checkLimits(ctx, k, n, d.late); err != nil || d.dry {
+		if d.late, err = e.checkLimits(ctx, of, k, n, d.late); err != nil || d.dry {
 			return err
 		}
 		d.lane, err = e.lane(ctx, k)
 		return err
 	}
-	return e.checkPipeline(ctx, c, d)
+	return e.checkPipeline(ctx, c, d, of)
 }
 
 // checkBuiltin says what is wrong with the input of a task that needs no worker
@@ -521,7 +522,7 @@ func checkBuiltin(kind string, input json.RawMessage) (bad []drover.FieldError) 
 	return bad
 }
 
-func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft) error {
+func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft, of *offer) error {
 	name, v, pinned := strings.Cut(d.Pipeline, "@")
 	version := 0
 	if pinned {
@@ -557,7 +558,7 @@ func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft) error {
 		if d.late != nil || n.Asks.Empty() {
 			continue
 		}
-		if d.late, err = e.checkLimits(ctx, laneKeyOf(d.plan, n, d.plan.at[i].queue), n.Asks, d.late); err != nil {
+		if d.late, err = e.checkLimits(ctx, of, laneKeyOf(d.plan, n, d.plan.at[i].queue), n.Asks, d.late); err != nil {
 			return err
 		}
 		if d.late != nil {

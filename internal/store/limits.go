@@ -65,6 +65,8 @@ var (
 	queueState       = driver.New("lock a queue", "", "SELECT id, name, paused, draining, changed_at, actor, reason FROM queues WHERE name = $1 {for update}")
 	setQueue         = driver.New("store queue state", "", "UPDATE queues SET paused = $2, draining = $3, changed_at = $4, actor = $5, reason = $6 WHERE id = $1")
 	tenantWeights    = driver.New("read tenants' weights", "", "SELECT id, weight FROM tenants WHERE weight <> 1 ORDER BY id")
+	listTenants      = driver.New("list tenants", "", "SELECT id, name, weight FROM tenants WHERE id <> 0 ORDER BY name")
+	lockTenant       = driver.New("lock a tenant", "", "SELECT id, name, weight FROM tenants WHERE name = $1 {for update}")
 	setTenant        = driver.New("store tenant's share", "", "UPDATE tenants SET weight = $2 WHERE id = $1")
 )
 
@@ -272,6 +274,27 @@ func TenantShares(rows *[]TenantShare) Stmt {
 	})}
 }
 
+// TenantRow is a tenant with what is set of it.
+type TenantRow struct {
+	TenantShare
+	Name string
+}
+
+func scanTenant(r driver.Row) (t TenantRow, err error) {
+	err = r.Scan(&t.ID, &t.Name, &t.Weight)
+	return t, err
+}
+
+// ListTenants reads every tenant but that of the installation, by name.
+func ListTenants(rows *[]TenantRow) Stmt {
+	return Stmt{Text: listTenants, Scan: into(rows, scanTenant)}
+}
+
+// LockTenant locks and reads a tenant, if there is one.
+func LockTenant(name string, rows *[]TenantRow) Stmt {
+	return Stmt{Text: lockTenant, Args: []any{name}, Scan: into(rows, scanTenant)}
+}
+
 // SetTenant stores what is set of a tenant.
 func SetTenant(t TenantShare) Stmt {
 	return Stmt{Text: setTenant, Args: []any{t.ID, t.Weight}}
@@ -323,9 +346,9 @@ var (
 	queuedIn = driver.New("lock who is queued in lanes", "queue int, class smallint, lane int",
 		"SELECT q.task_id, t.lane FROM {rows} JOIN task_queued q ON q.queue = {queue} AND q.class = {class} AND q.lane = {lane} JOIN tasks t ON t.id = q.task_id ORDER BY q.task_id {for update of q}")
 	permitsOf = "min((SELECT count(*) FROM permits p WHERE p.task_id = x.task_id))"
-	leastRun  = driver.New("least permits in lanes", "lane int", "SELECT 0, 0, {lane}, t.lane, "+permitsOf+" FROM {rows} JOIN task_running x ON x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 3, 4")
+	leastRun  = driver.New("least permits in lanes", "lane int", "SELECT 0, 0, {lane}, t.lane, count(*), "+permitsOf+" FROM {rows} JOIN task_running x ON x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 3, 4")
 	leastLine = driver.New("least permits in queued lines", "queue int, class smallint, lane int",
-		"SELECT {queue}, {class}, {lane}, t.lane, "+permitsOf+" FROM {rows} JOIN task_queued x ON x.queue = {queue} AND x.class = {class} AND x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 1, 2, 3, 4")
+		"SELECT {queue}, {class}, {lane}, t.lane, count(*), "+permitsOf+" FROM {rows} JOIN task_queued x ON x.queue = {queue} AND x.class = {class} AND x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 1, 2, 3, 4")
 	sessionLanes = driver.New("count a session's running by lane", "", "SELECT lane, count(*) FROM task_running WHERE session_id = $1 GROUP BY lane ORDER BY lane")
 	heldAmong    = driver.New("which jobs are held", "id uuid", "SELECT DISTINCT h.job_id FROM {rows} JOIN job_holds h ON h.job_id = {id} AND h.kind < 3")
 	anyReady     = driver.New("is anything ready", "", "SELECT queue FROM task_ready WHERE lane <> 0 ORDER BY queue LIMIT 1")
@@ -416,7 +439,7 @@ func lineCols(list []Line) []any {
 }
 
 // LeastPermits is how many permits the one has that has the fewest of those who stand
-// in a lane and waited in another; Line has a queue where they are QUEUED.
+// in a lane and waited in another. Line counts them, and has a queue where they are QUEUED.
 type LeastPermits struct {
 	Line
 	Home    int32
@@ -426,7 +449,7 @@ type LeastPermits struct {
 // LeastPermitsIn reads how many permits those have who stand in lanes. It locks nothing.
 func LeastPermitsIn(queued []Line, lanes []int32, rows *[]LeastPermits) []Stmt {
 	scan := into(rows, func(r driver.Row) (l LeastPermits, err error) {
-		err = r.Scan(&l.Queue, (*int16)(&l.Class), &l.Lane, &l.Home, &l.Permits)
+		err = r.Scan(&l.Queue, (*int16)(&l.Class), &l.Lane, &l.Home, &l.Count, &l.Permits)
 		return l, err
 	})
 	return []Stmt{{Text: leastLine, Cols: lineCols(queued), Scan: scan}, {Text: leastRun, Cols: []any{lanes}, Scan: scan}}
