@@ -55,7 +55,9 @@ func (g *ghost) answered(c *call, err error) {
 		if c.kind == "renew" && drover.CodeOf(err) == drover.CodeLeaseLost {
 			g.w.stats.LateRenewals++
 		}
-		if c.job != nil && c.job.id != "" && !c.hit && drover.CodeOf(err) == drover.CodeInvalidTransition && g.carried[g.request(c)] {
+		// A delete has no name of its own: sent again, it is about whose id that is by then.
+		same := c.job != nil && (c.job.what != "delete" || g.byID[c.job.job.id] == c.job.job)
+		if same && c.job.id != "" && !c.hit && drover.CodeOf(err) == drover.CodeInvalidTransition && g.carried[g.request(c)] {
 			bad("I11", "request %s was carried out, and its repeat is refused: %v", c.job.id, err)
 		}
 		return
