@@ -226,6 +226,12 @@ func Needs(tasks ...*Task) Option { return func(t *Task) { t.after(tasks...) } }
 // a Ref to a list or a slice.
 func ForEach(list any) Option { return func(t *Task) { t.setJSON("for_each", list) } }
 
+// ForRange makes the task a map of n elements, each with its number from 0 as item; n is
+// a whole number or a Ref to one.
+func ForRange(n any) Option {
+	return func(t *Task) { t.setJSON("for_each", map[string]any{"range": n}) }
+}
+
 // BatchSize hands out the list of ForEach in parts of n elements: the item is a list.
 func BatchSize(n int) Option { return func(t *Task) { t.set("batch_size", n) } }
 

@@ -270,3 +270,13 @@ func TestTasksAskForLimitsAndWorkers(t *testing.T) {
 		t.Errorf("a limit of which nothing is taken: %v", err)
 	}
 }
+
+func TestAMapOverARange(t *testing.T) {
+	t.Parallel()
+	p := flow.New("p")
+	p.Task("a", flow.Run("x"), flow.ForRange(3))
+	p.Task("b", flow.Run("x"), flow.ForRange(flow.Input("n")))
+	if got, want := build(t, p), `[{"for_each":{"range":3},"name":"a","run":"x"},{"for_each":{"range":"${{ input.n }}"},"name":"b","run":"x"}]`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

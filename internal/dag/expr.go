@@ -500,6 +500,13 @@ func (p *Plan) Elements(node int32, s Scope) ([]json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.Nodes[node].ranged {
+		n, err := p.rangeOf(node, v)
+		if err != nil {
+			return nil, err
+		}
+		return ranged(n, max(p.Nodes[node].Batch, 1), p.Nodes[node].Batch > 0), nil
+	}
 	if k := kindOf(v); k != list {
 		return nil, drover.Errorf(drover.CodeExpression, "for_each of task %q needs a list; %s is %s",
 			p.Nodes[node].Name, t.source(), article(k))

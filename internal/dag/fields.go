@@ -91,8 +91,8 @@ var (
 		{"pipeline", "In place of run: a pipeline that the task runs as a job of its own, NAME or NAME@VERSION; its result is the task's output.", `{"type":"string","pattern":"^[a-z][a-z0-9_-]{0,62}(@[1-9][0-9]{0,8})?$"}`},
 		{"parent_close", "What becomes of the job that the task runs when its own is stopped: cancel, if nobody says, or abandon.", `{"enum":["cancel","abandon"]}`},
 		{"needs", "Tasks that must end well first.", `{"anyOf":[{"$ref":"#/$defs/name"},{"type":"array","items":{"$ref":"#/$defs/name"},"uniqueItems":true}]}`},
-		{"for_each", "Makes the task a map: a list, an expression for one (\"${{ tasks.NAME.output.LIST }}\"), or the name of a map to go over element by element.",
-			`{"anyOf":[{"type":"array"},{"$ref":"#/$defs/name"},{"type":"string","pattern":"\\$\\{\\{"}]}`},
+		{"for_each", "Makes the task a map: a list, an expression for one (\"${{ tasks.NAME.output.LIST }}\"), a range ({range: 100}), or the name of a map to go over element by element.",
+			`{"anyOf":[{"type":"array"},{"$ref":"#/$defs/range"},{"$ref":"#/$defs/name"},{"type":"string","pattern":"\\$\\{\\{"}]}`},
 		{"batch_size", "How many elements of the list one task of a map gets, as a list: ${{ item }}.", `{"type":"integer","minimum":1,"maximum":100000}`},
 		{"max_elements", "How many elements the list of a map may have, up to 100000; 10000 if nobody says.", ref("elements")},
 		{"max_parallel", "How many elements of a map run at one time; the others wait for one of them to end.", ref("elements")},
@@ -129,6 +129,9 @@ var (
 	)
 	cacheKeys = newGroup("cache", []string{"version"},
 		field{"version", "Of the handler: raise it when results would be others.", `{"type":"string","minLength":1,"maxLength":63}`},
+	)
+	rangeKeys = newGroup("range", []string{"range"},
+		field{"range", "How many elements the map has, each with its number from 0 as item: a whole number, or an expression for one.", `{"anyOf":[{"type":"integer","minimum":0,"maximum":1000000},{"type":"string","pattern":"\\$\\{\\{"}]}`},
 	)
 	artifactKeys = newGroup("artifact", []string{"kind"},
 		field{"kind", "What it is for, such as dataset-manifest.", ref("name")},

@@ -87,7 +87,7 @@ func (l *linter) granularity(i int, m Measure) {
 		l.say(i, RuleGranularity, "for_each",
 			fmt.Sprintf("give each task some %d elements, so that it runs for a tenth of a second or more", max(2, int(100*time.Millisecond/max(m.Run, time.Millisecond)))),
 			"half of the tasks of this map run for less than %s, and handing one out takes %s", shortly(m.Run), shortly(handed))
-	case n.listed > manyListed:
+	case n.listed > manyListed && !n.ranged:
 		l.say(i, RuleGranularity, "for_each", "read the list from the input or from a task's output, and give each task several elements",
 			"the list has %d elements written into the definition, each a task of its own", n.listed)
 	case m.Elements > n.MaxElements/2:
@@ -103,7 +103,7 @@ func (l *linter) unreachable(i int) {
 	n := &l.plan.Nodes[i]
 	if n.root >= 0 && l.plan.Nodes[n.root].listed == 0 {
 		l.say(i, RuleUnreachable, "for_each", "remove the task, or read the list from the input",
-			"the list of %q is empty, so this never runs", l.plan.Nodes[n.root].Name)
+			"the map %q has no elements, so this never runs", l.plan.Nodes[n.root].Name)
 	}
 	if n.When.kind != allSkipped {
 		return

@@ -61,7 +61,8 @@ type task struct {
 	at                   *path
 	needs                []need
 	over                 need   // for_each: NAME
-	each                 *value // for_each: a list, or an expression for one
+	each                 *value // for_each: a list, or an expression for one; of a range its end
+	ranged               bool   // for_each is a range
 	with                 *value
 	output               *value // the schema of its output, or nil
 	cache                bool
@@ -337,8 +338,10 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 				t.over = need{v.text, v, at}
 			case v.kind == text && strings.Contains(v.text, "${{") || v.kind == list:
 				t.each = v
+			case v.kind == object:
+				t.each, t.ranged = r.rangeEnd(v, at), true
 			default:
-				r.at(v, at, "for_each is a list, an expression for one (\"${{ tasks.NAME.output.LIST }}\"), or the name of a map to go over element by element")
+				r.at(v, at, "for_each is a list, an expression for one (\"${{ tasks.NAME.output.LIST }}\"), a range ({range: 100}), or the name of a map to go over element by element")
 				t.each = &value{kind: list, line: v.line, col: v.col} // a map all the same
 			}
 		case "with":
@@ -454,6 +457,23 @@ func (r reader) elements(v *value, at *path, what string) int {
 	}
 	v.text = strconv.Itoa(n)
 	return n
+}
+
+// rangeEnd reads `for_each: {range: N}`: the number of its elements, or an expression for it.
+func (r reader) rangeEnd(v *value, at *path) *value {
+	if n := v.get("range"); n != nil && r.mapping(v, at, "for_each", rangeKeys) {
+		switch many, err := strconv.Atoi(n.text); {
+		case n.kind == text && strings.Contains(n.text, "${{"):
+			return n
+		case n.kind == number && err == nil && many >= 0 && many <= RangeCap:
+			n.text = strconv.Itoa(many)
+			return n
+		}
+		r.at(n, at.member("range"), "a range is how many elements it has, a whole number from 0 to %d, or an expression for one; this is %s", RangeCap, n.shown())
+	} else if n == nil {
+		r.at(v, at, "for_each needs the key range where it is a mapping, as in `for_each: {range: 100}`; otherwise write a list, an expression for one, or the name of a map")
+	}
+	return &value{kind: number, text: "1", line: v.line, col: v.col} // a map all the same
 }
 
 // cache reads if results are used again, and the handler's version.
@@ -849,13 +869,28 @@ func (c *compiler) node(i int32) {
 	if k := slices.Index(policyNames, t.onFailure); k >= 0 {
 		c.plan.Nodes[i].OnFailure = OnFailure(k)
 	}
-	if t.each != nil && t.each.kind == list {
-		size := max(t.batch, 1)
-		c.plan.Nodes[i].listed = (len(t.each.items) + size - 1) / size
+	if c.plan.Nodes[i].ranged = t.ranged; t.each != nil && t.each.kind != text {
+		many, size := len(t.each.items), max(t.batch, 1)
+		if t.ranged {
+			many, _ = strconv.Atoi(t.each.text) // it has been checked
+		}
+		n := &c.plan.Nodes[i]
+		n.listed = (many + size - 1) / size
+		if t.ranged && n.listed > n.MaxElements {
+			c.at(t.each, t.at.member("for_each").member("range"), "the range gives %d elements, and the map may have %d: %s", n.listed, n.MaxElements, FewerElements(n.listed, n.MaxElements))
+		}
 	}
 	if t.stand != nil {
 		c.plan.Nodes[i].Default = t.stand.appendJSON(nil)
 	}
+}
+
+// FewerElements says what to do about a map of n elements that may have most.
+func FewerElements(n, most int) string {
+	if n > ElementCap || most == ElementCap {
+		return "give each task several with batch_size"
+	}
+	return fmt.Sprintf("raise max_elements, which may be up to %d, or give each task several with batch_size", ElementCap)
 }
 
 // rules complains about rules that do not fit the retry they change.
@@ -913,7 +948,11 @@ func (c *compiler) expressions(i int32) {
 	t := &c.p.tasks[i]
 	if t.each != nil {
 		var refs refSet
-		c.plan.each[i] = compileTemplate(t.each, t.at.member("for_each"), c.problems, func(e *expr, v *value, at *path) {
+		at := t.at.member("for_each")
+		if t.ranged {
+			at = at.member("range")
+		}
+		c.plan.each[i] = compileTemplate(t.each, at, c.problems, func(e *expr, v *value, at *path) {
 			c.expression(i, e, v, at, false, &refs)
 		})
 		c.plan.eachRefs[i] = refs.sorted()

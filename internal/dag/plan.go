@@ -131,8 +131,11 @@ type Node struct {
 	// or the first of the element-wise chain. -1 for a plain node. The maps
 	// with one root are a family: between them element i waits for element i.
 	root int32
-	// listed is the number of elements of a for_each that is a list, or -1.
+	// listed is the number of elements of a for_each that is a list or a range, where
+	// the definition has it; or -1.
 	listed int
+	// ranged says that for_each is a range.
+	ranged bool
 }
 
 // Edge is a dependency between two nodes.

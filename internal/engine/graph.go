@@ -357,11 +357,7 @@ func (g *graph) expand(e *Engine, now lifecycle.Instant, s *seat, items []json.R
 	most := g.plan.Nodes[s.Node].MaxElements
 	switch {
 	case n > most:
-		remedy := fmt.Sprintf("raise max_elements, which may be up to %d, or give each task several with batch_size", dag.ElementCap)
-		if n > dag.ElementCap {
-			remedy = "give each task several with batch_size"
-		}
-		g.broke(s, drover.ClassExpand, "for_each of task %q gives %d elements, and the map may have %d: %s", g.plan.Nodes[s.Node].Name, n, most, remedy)
+		g.broke(s, drover.ClassExpand, "for_each of task %q gives %d elements, and the map may have %d: %s", g.plan.Nodes[s.Node].Name, n, most, dag.FewerElements(n, most))
 		return
 	case grown > MaxTasks:
 		g.broke(s, drover.ClassExpand, "with the %d elements that for_each of task %q gives the job would have %d tasks; at most %d: give each task several elements with batch_size, or part the work among jobs", n, g.plan.Nodes[s.Node].Name, grown, MaxTasks)

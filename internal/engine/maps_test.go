@@ -369,3 +369,43 @@ func TestTooFewElementsFailTheMap(t *testing.T) {
 		w.audit()
 	})
 }
+
+// TestAMapOverARange has a task for each number; how many is known when the task is that
+// tells it, and what is no number or too many fails the map for good.
+func TestAMapOverARange(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply(`pipeline: p
+on_failure: continue
+tasks:
+  count: {run: x}
+  part: {run: x, for_each: {range: "${{ tasks.count.output.n }}"}, with: {part: "${{ item }}"}}
+  all: {run: x, with: "${{ tasks.part.output }}"}
+`)
+		for _, c := range []struct{ n, want string }{
+			{`3`, `part{"part":0} part{"part":1} part{"part":2} all[0,1,2]`},
+			{`0`, `all[]`},
+			{`20000`, `for_each of task "part" gives 20000 elements, and the map may have 10000: raise max_elements, which may be up to 100000, or give each task several with batch_size`},
+			{`"many"`, `the range of task "part" needs a whole number from 0; ${{ tasks.count.output.n }} is "many"`},
+		} {
+			id := w.submit(drover.NewJob{Pipeline: "p"})
+			var ran []string
+			for range 5 {
+				w.work(func(l drover.Lease) drover.Outcome {
+					if l.Name == "count" {
+						return ok(l, `{"n":`+c.n+`}`)
+					}
+					ran = append(ran, l.Name+string(l.Input))
+					return ok(l, fmt.Sprint(l.Index))
+				})
+			}
+			got := strings.Join(ran, " ")
+			if j := w.job(id); j.Error != nil {
+				got += j.Error.Message
+			}
+			if got != c.want {
+				t.Errorf("of %s: %s, want %s", c.n, got, c.want)
+			}
+			w.audit()
+		}
+	})
+}

@@ -350,6 +350,8 @@ func (g *Graph) YAML() string {
 		switch {
 		case n.Over >= 0:
 			fmt.Fprintf(&b, ", for_each: %s", g.Nodes[n.Over].Name)
+		case n.Size >= 0 && n.Size%2 == 1:
+			fmt.Fprintf(&b, ", for_each: {range: %d}", n.Size)
 		case n.Size >= 0:
 			fmt.Fprintf(&b, ", for_each: [%s]", strings.TrimSuffix(strings.Repeat("0, ", n.Size), ", "))
 		}
