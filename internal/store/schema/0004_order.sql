@@ -48,6 +48,7 @@ DROP TABLE lanes;
 ALTER TABLE lanes_limited RENAME TO lanes;
 CREATE INDEX lanes_circuit ON lanes (tenant, circuit) WHERE circuit <> ''; -- what an open circuit stops
 CREATE INDEX lanes_particular ON lanes (queue) WHERE stage = 1 AND needs <> ''; -- in which queues not every worker runs every task
+CREATE INDEX lanes_claimed ON lanes (queue, tenant, kind) WHERE stage < 2; -- what is claimed from; not where keys wait
 
 CREATE TABLE limits (
   id INT NOT NULL PRIMARY KEY,
