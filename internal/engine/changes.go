@@ -391,7 +391,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for c := range slices.Chunk(x.live, rowsAtOnce) {
 		add(store.InsertLive(c)...)
 	}
-	add(store.DeletePermits(x.freed), store.InsertPermits(x.permits), x.waitRates(), store.DeleteFinals(x.expanded))
+	add(store.DeletePermits(x.freed), store.InsertPermits(x.permits), store.DeleteFinals(x.expanded))
 	for c := range slices.Chunk(x.finals, rowsAtOnce) {
 		add(store.InsertFinal(c)...)
 	}
@@ -440,6 +440,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 		add(store.InsertWatches(c))
 	}
 	add(store.DeleteWatches(x.unwatch))
+	add(x.waitRates())
 	add(x.last...)
 	if err := tx.Pipe(ctx, list...); err != nil {
 		return err
