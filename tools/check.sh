@@ -17,6 +17,14 @@ while IFS= read -r script; do
 	bash -n "$script"
 done < <(git ls-files '*.sh' .ci/run)
 
+step "planted bugs"
+for patch in test/mutants/*.patch; do
+	git apply --check "$patch" || {
+		echo "$patch does not apply any more: write it anew for the code as it is" >&2
+		exit 1
+	}
+done
+
 step "build"
 make -s build
 
