@@ -174,7 +174,13 @@ func (b *branching) revive(cut bool) {
 			open = append(open, k)
 		}
 	}
-	slices.SortFunc(open, compareRows)
+	rank := make([]int32, len(b.Nodes))
+	for i, n := range b.order {
+		rank[n] = int32(i)
+	}
+	slices.SortFunc(open, func(x, y Key) int {
+		return cmp.Or(cmp.Compare(rank[x.Node], rank[y.Node]), cmp.Compare(x.Index, y.Index))
+	})
 	for more := true; more && len(open) > 0; {
 		more = false
 		tallies := b.Recount(b.after(open))

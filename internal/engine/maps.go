@@ -195,7 +195,7 @@ func (g *graph) keepMaps(x *changes, live *store.JobLive) {
 
 // past is a task as its records have it.
 func past(t *lifecycle.Task, live bool) dag.Past {
-	p := dag.Past{Key: keyOf(t), Live: live, Waits: live && t.Status == drover.Pending}
+	p := dag.Past{Key: keyOf(t), Live: live, Waits: live && t.Status == drover.Pending && !t.Started()}
 	switch {
 	case !live:
 		p.As = outcomeOf(t.Status, t.How)

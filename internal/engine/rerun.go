@@ -198,18 +198,10 @@ func (a *rerunning) prepare(ctx context.Context) error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	looked := map[store.Key]bool{}
-	for _, k := range keys {
-		looked[k] = true
-	}
 	for _, k := range a.waiting() {
-		if _, ok := a.wait[k]; ok {
-			continue
-		}
-		if !looked[store.Key{Job: a.job, Node: k.Node, Index: k.Index}] {
+		if _, ok := a.wait[k]; !ok {
 			return store.ErrRetry // others were faster
 		}
-		return drover.Errorf(drover.CodeInvalidTransition, "in the way: %s waits for its start time; %s when it has ended", a.name(k), a.word())
 	}
 	return nil
 }
@@ -390,7 +382,7 @@ func (a *rerunning) named(past []dag.Past, word string) (out []dag.Key, err erro
 	}
 	if len(out) == 0 {
 		switch {
-		case a.plan.Nodes[node].Dormant:
+		case a.plan != nil && a.plan.Nodes[node].Dormant:
 			return nil, fmt.Errorf("task %q runs only when it is called, and was not; name the task it is called for", name)
 		case index == dag.Every:
 			return nil, fmt.Errorf("the map %q has no elements; name the task that its list comes from", name)
@@ -433,6 +425,10 @@ func (a *rerunning) check() error {
 	if len(b.Busy) > 0 {
 		var words []string
 		for _, k := range b.Busy[:min(len(b.Busy), namesShown)] {
+			if a.at[k].Status == drover.Pending {
+				words = append(words, a.name(k)+" waits for its start time")
+				continue
+			}
 			words = append(words, fmt.Sprintf("%s is %s", a.name(k), a.at[k].Status))
 		}
 		if n := len(b.Busy) - namesShown; n > 0 {
@@ -467,9 +463,13 @@ func (a *rerunning) check() error {
 		if a.mark != nil || a.plan == nil || a.r.Whole || !again[k] || !a.plan.Nodes[k.Node].When.Hopeless(b.Tallies[k]) {
 			continue
 		}
+		gone := map[dag.Key]bool{}
+		for _, key := range b.Gone {
+			gone[key] = true
+		}
 		for _, q := range a.plan.Nodes[k.Node].Parents {
 			for key, t := range a.at {
-				if key.Node == q && t.Status.Final() && t.Status != drover.Succeeded && !again[key] && !slices.Contains(b.Gone, key) {
+				if key.Node == q && t.Status.Final() && t.Status != drover.Succeeded && !again[key] && !gone[key] {
 					return refuse("%s would not run: it waits for %s, which is %s; rerun from %q", a.name(k), a.name(key), t.Status, a.plan.Nodes[q].Name)
 				}
 			}
@@ -499,6 +499,7 @@ func bounded(plan *compiled, m int32, word string) error {
 // begin opens the new generations.
 func (a *rerunning) begin(ctx context.Context) error {
 	x, b := a.x, a.branch
+	x.belongs(map[drover.JobID]store.JobHead{a.job: a.head})
 	j := a.live
 	if j == nil {
 		last := a.last

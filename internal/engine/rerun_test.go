@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
@@ -336,6 +337,7 @@ func TestAKindJobRunsAgain(t *testing.T) {
 		id := w.submit(drover.NewJob{Kind: "k", Input: json.RawMessage("1")})
 		w.refusesRerun(id, engine.RerunRequest{Whole: true}, drover.CodeInvalidTransition, "has not ended")
 		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		w.refusesRerun(id, engine.RerunRequest{From: []string{"k[3]"}}, drover.CodeValidation, `task "k" has no element 3`)
 		w.rerun(id, engine.RerunRequest{From: []string{"k"}, Input: json.RawMessage("2")})
 		w.work(func(l drover.Lease) drover.Outcome {
 			if string(l.Input) != "2" {
@@ -349,6 +351,19 @@ func TestAKindJobRunsAgain(t *testing.T) {
 		if j := w.want(id, drover.Succeeded); j.Run != 3 {
 			t.Errorf("run = %d", j.Run)
 		}
+		w.audit()
+	})
+}
+
+// TestWhatWaitsForItsTimeIsInTheWay of a rerun, and the preview says so, too.
+func TestWhatWaitsForItsTimeIsInTheWay(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: p\ntasks:\n  a: {run: k}\n  b: {run: k, needs: [a]}\n  c: {run: k, needs: [b]}\n")
+		id := w.submit(drover.NewJob{Pipeline: "p", DueAt: w.clock.now().Add(time.Hour)})
+		if _, err := w.mark(id, "a", drover.Succeeded, "1"); err != nil {
+			t.Fatal(err)
+		}
+		w.refusesRerun(id, engine.RerunRequest{From: []string{"a"}}, drover.CodeInvalidTransition, `in the way: task "b" waits for its start time`)
 		w.audit()
 	})
 }
