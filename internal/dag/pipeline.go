@@ -819,6 +819,9 @@ func (c *compiler) need(child int32, nd need) (int32, bool) {
 func (c *compiler) node(i int32) {
 	t := &c.p.tasks[i]
 	s := t.preset.or(c.p.preset)
+	if t.sub.v != nil { // what the others' attempts have is nothing to one that has none
+		s = preset{class: s.class}
+	}
 	if s.retry.Max > 0 && s.retry.Max < cmp.Or(s.retry.Initial, DefaultRetry.Initial) && s.maxAt != c.shortMax {
 		c.shortMax = s.maxAt
 		c.at(s.maxAt, s.maxPath, "max %s is shorter than initial %s (task %q); max is the longest delay",

@@ -58,7 +58,8 @@ type changes struct {
 	plans   map[drover.JobID]*compiled      // of jobs a task of which has ended
 	calls   []call                          // tasks that are to run now
 	parents map[drover.JobID]drover.TaskID  // of jobs that tasks run: which
-	look    []drover.TaskID                 // tasks that wait for a job of their own, to be looked at after the commit
+	look    []drover.TaskID                 // tasks that want a job of their own: they are due, and looked at after the commit
+	over    []drover.TaskID                 // tasks whose jobs end here
 	asked   int64                           // jobs of which something is asked that is to be passed on
 	undo    []*store.JobLive                // jobs whose tasks have all ended and that undo what they did
 	unhold  []drover.JobID                  // jobs whose cancel is over: what runs finally begins
@@ -255,20 +256,20 @@ func (x *changes) finish() {
 			continue
 		}
 		if x.touched[j.Job] && !x.close(j) {
-			x.over(j)
+			x.finished(j)
 		}
 	}
 }
 
-// over ends a job.
-func (x *changes) over(j *store.JobLive) {
+// finished ends a job.
+func (x *changes) finished(j *store.JobLive) {
 	f := store.JobFinal{Job: j.Job, Run: j.Run, Tenant: j.Tenant, Total: j.Total, Succeeded: j.Succeeded, Failed: j.Failed,
 		Cancelled: j.Cancelled, Skipped: j.Skipped, FinishedAt: x.now, Handled: j.Handled, Status: lifecycle.JobStatus(j.Failed-j.Handled, j.Cancelled)}
 	x.event(j, jobEndEvent(f.Status), drover.TaskID{}, nil)
 	f.Events = j.Events
 	x.ended = append(x.ended, f)
 	if p, ok := x.parents[j.Job]; ok {
-		x.look = append(x.look, p)
+		x.over = append(x.over, p)
 	}
 }
 

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// childLook is when a task that waits for a job of its own is looked at again, whether
-	// or not it was told that the job has ended; heldLook, one whose own job is held and
-	// that has not begun.
+	// A task that waits for a job of its own is looked at again after a quarter of the time
+	// that it has waited, but from childLook to lateLook, whether or not it was told that the
+	// job has ended.
 	childLook = 15 * time.Second
-	heldLook  = 2 * time.Second
+	lateLook  = 5 * time.Minute
 	// lookAtOnce is how many such tasks one transaction looks at.
 	lookAtOnce = 100
 	// maxChildren bounds the jobs of tasks that a job is shown with.
@@ -66,46 +66,58 @@ func (e *Engine) checkCalls(ctx context.Context, c Caller, p *dag.Pipeline) erro
 			known[sub] = q
 			return q, nil
 		}
-		done := map[string]string{} // what is wrong with it, if something is
-		var look func(sub string, way []string) (string, error)
-		look = func(sub string, way []string) (string, error) {
-			name, _ := dag.SubOf(sub)
-			way = append(slices.Clip(way), sub)
-			switch {
-			case name == p.Name:
-				return fmt.Sprintf("the pipeline would run itself: %s; remove one of the steps", strings.Join(way, " → ")), nil
-			case len(way) > dag.MaxDepth:
-				return fmt.Sprintf("pipelines would run each other more than %d deep: %s", dag.MaxDepth, strings.Join(way, " → ")), nil
+		// Each is looked at once: how far down it goes, and the way to p if there is one.
+		type below struct {
+			way   []string // the longest, from the pipeline itself
+			again []string // to one that is named as p is
+		}
+		done := map[string]*below{}
+		var look func(sub string) (*below, error)
+		look = func(sub string) (*below, error) {
+			if b, ok := done[sub]; ok {
+				return b, nil
 			}
-			if len(way) > 2 {
-				if wrong, ok := done[sub]; ok && wrong == "" && len(way) < dag.MaxDepth/2 {
-					return "", nil // it was looked at from a place as deep
-				}
+			b := &below{way: []string{sub}}
+			done[sub] = b // of a ring that was registered from two sides at once
+			if name, _ := dag.SubOf(sub); name == p.Name {
+				b.again = b.way
+				return b, nil
 			}
 			q, err := find(sub)
-			if err != nil {
-				return "", err
-			}
-			if q == nil {
-				if len(way) > 2 {
-					return "", nil // said when that one was registered
-				}
-				return fmt.Sprintf("there is no pipeline %s; register it first, with 'drover pipeline apply FILE'", sub), nil
+			if err != nil || q == nil { // said when that one was registered
+				return b, err
 			}
 			for _, call := range q.Calls() {
-				if wrong, err := look(call.Sub, way); err != nil || wrong != "" {
-					return wrong, err
+				under, err := look(call.Sub)
+				if err != nil {
+					return nil, err
+				}
+				if b.again == nil && under.again != nil {
+					b.again = append([]string{sub}, under.again...)
+				}
+				if len(under.way) >= len(b.way) {
+					b.way = append([]string{sub}, under.way...)
 				}
 			}
-			if len(way) >= dag.MaxDepth/2 {
-				done[sub] = ""
-			}
-			return "", nil
+			return b, nil
 		}
 		for _, call := range calls {
-			wrong, err := look(call.Sub, []string{p.Name})
+			q, err := find(call.Sub)
 			if err != nil {
 				return err
+			}
+			b, err := look(call.Sub)
+			if err != nil {
+				return err
+			}
+			wrong := ""
+			switch {
+			case b.again != nil:
+				wrong = fmt.Sprintf("the pipeline would run itself: %s → %s; remove one of the steps", p.Name, strings.Join(b.again, " → "))
+			case q == nil:
+				wrong = fmt.Sprintf("there is no pipeline %s; register it first, with 'drover pipeline apply FILE'", call.Sub)
+			case len(b.way) >= dag.MaxDepth:
+				wrong = fmt.Sprintf("pipelines would run each other more than %d deep: %s → %s", dag.MaxDepth, p.Name, strings.Join(b.way[:dag.MaxDepth], " → "))
 			}
 			if wrong != "" {
 				bad = append(bad, drover.FieldError{Field: call.Field, Message: wrong, Line: call.Line, Column: call.Column})
@@ -122,16 +134,9 @@ func (e *Engine) checkCalls(ctx context.Context, c Caller, p *dag.Pipeline) erro
 	return nil
 }
 
-// lookAfter looks at tasks that wait for jobs of their own after a commit that may have
-// made such a job end or be wanted. The timers do the same again, so that nothing
-// depends on it.
-func (e *Engine) lookAfter(ctx context.Context, ids []drover.TaskID) {
-	if len(ids) == 0 {
-		return
-	}
-	if err := e.lookAtChildren(context.WithoutCancel(ctx), ids); err != nil {
-		e.log.WarnContext(ctx, "tasks that wait for jobs not looked at; will try again", "count", len(ids), "err", err)
-	}
+// lookAgain is when a WAITING task is to be looked at again.
+func lookAgain(t *lifecycle.Task, now lifecycle.Instant) lifecycle.Instant {
+	return now.Add(min(max(now.Sub(t.Since)/4, childLook), lateLook))
 }
 
 // parked is a WAITING task with the job that it runs, if it has one.
@@ -146,12 +151,12 @@ type parked struct {
 
 // lookAtChildren makes the jobs of tasks that wait for one and have none yet, and ends
 // those whose jobs have ended.
-func (e *Engine) lookAtChildren(ctx context.Context, ids []drover.TaskID) error {
+func (e *Engine) lookAtChildren(ctx context.Context, ids []drover.TaskID) (f following, _ error) {
 	var errs []error
 	for chunk := range slices.Chunk(ids, lookAtOnce) {
 		list, err := e.readParked(ctx, chunk)
 		if err != nil {
-			return fmt.Errorf("look at the jobs of tasks: %w", err)
+			return f, fmt.Errorf("look at the jobs of tasks: %w", err)
 		}
 		byTenant := map[int32][]*parked{}
 		var over []*parked
@@ -164,17 +169,19 @@ func (e *Engine) lookAtChildren(ctx context.Context, ids []drover.TaskID) error 
 			}
 		}
 		for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
-			if err := e.makeChildren(ctx, byTenant[tenant]); err != nil {
+			more, err := e.makeChildren(ctx, byTenant[tenant])
+			if f.add(more); err != nil {
 				errs = append(errs, fmt.Errorf("make the jobs of tasks: %w", err))
 			}
 		}
 		if len(over) > 0 {
-			if err := e.joinChildren(ctx, over); err != nil {
+			more, err := e.joinChildren(ctx, over)
+			if f.add(more); err != nil {
 				errs = append(errs, fmt.Errorf("end tasks whose jobs have ended: %w", err))
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return f, errors.Join(errs...)
 }
 
 // readParked reads those of the tasks that are WAITING.
@@ -199,6 +206,11 @@ func (e *Engine) readParked(ctx context.Context, ids []drover.TaskID) (list []*p
 			return err
 		}
 		var jobs []drover.JobID
+		type ofTenant struct {
+			tenant int32
+			sub    string
+		}
+		subs := map[ofTenant]*compiled{}
 		for _, t := range waiting {
 			p := &parked{Task: t, row: at[t.ID]}
 			if c, ok := children[store.Generation{Task: t.ID, N: t.Generation}]; ok {
@@ -209,10 +221,16 @@ func (e *Engine) readParked(ctx context.Context, ids []drover.TaskID) (list []*p
 				if err != nil {
 					return err
 				}
-				name, version := dag.SubOf(plan.Nodes[t.Node].Sub)
-				if p.sub, err = e.newest(ctx, tx, p.row.Tenant, name, version); err != nil {
-					return err
+				k := ofTenant{p.row.Tenant, plan.Nodes[t.Node].Sub}
+				sub, known := subs[k]
+				if !known {
+					name, version := dag.SubOf(k.sub)
+					if sub, err = e.newest(ctx, tx, k.tenant, name, version); err != nil {
+						return err
+					}
+					subs[k] = sub
 				}
+				p.sub = sub
 			}
 			list = append(list, p)
 		}
@@ -280,7 +298,7 @@ func (e *Engine) readEnds(ctx context.Context, tx store.Tx, jobs []drover.JobID,
 
 // makeChildren makes the jobs that tasks of one tenant run. The row in job_children,
 // which is made with the job, is there once for each generation of a task.
-func (e *Engine) makeChildren(ctx context.Context, list []*parked) error {
+func (e *Engine) makeChildren(ctx context.Context, list []*parked) (following, error) {
 	slices.SortFunc(list, func(a, b *parked) int {
 		return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
 	})
@@ -329,15 +347,20 @@ func (e *Engine) makeChildren(ctx context.Context, list []*parked) error {
 			switch _, has := there[store.Generation{Task: t.ID, N: t.Generation}]; {
 			case j == nil:
 				return store.ErrRetry
-			case has: // somebody was faster
-				t.DueAt = x.now.Add(childLook)
-			case j.Paused || j.Cancelling != 0:
-				t.DueAt = x.now.Add(heldLook)
+			case has, j.Paused, j.Cancelling != 0: // somebody was faster; or its own job is held
+				t.DueAt = lookAgain(&t, x.now)
+			case len(x.tasks) >= rowsAtOnce: // that is much for one transaction
+				t.DueAt = x.now
+				x.look = append(x.look, t.ID)
 			default:
-				if err := e.makeChild(ctx, tx, x, j, of[t.ID], &ask[i], head[t.Job], above[t.Job].Depth+1, inputs[t.ID], refused[t.ID]); err != nil {
+				lives, err := e.makeChild(ctx, tx, x, j, of[t.ID], &ask[i], head[t.Job], above[t.Job].Depth+1, inputs[t.ID], refused[t.ID])
+				if err != nil {
 					return err
 				}
-				t.DueAt = x.now.Add(childLook)
+				if t.DueAt = lookAgain(&t, x.now); !lives {
+					t.DueAt = x.now
+					x.look = append(x.look, t.ID)
+				}
 			}
 			x.place(t)
 		}
@@ -347,17 +370,18 @@ func (e *Engine) makeChildren(ctx context.Context, list []*parked) error {
 		return x.save(ctx, tx)
 	})
 	if err != nil {
-		return err
+		return following{}, err
 	}
-	e.after(ctx, x)
-	return nil
+	e.told(ctx, x)
+	return x.follows(), nil
 }
 
-// makeChild adds the job that a task runs to x, or why there is none.
-func (e *Engine) makeChild(ctx context.Context, tx store.Tx, x *changes, j *store.JobLive, p *parked, of *store.Claimed, head store.JobRow, depth int32, input json.RawMessage, refused *drover.Error) error {
+// makeChild adds the job that a task runs to x, or why there is none. It reports whether
+// there is one that lives.
+func (e *Engine) makeChild(ctx context.Context, tx store.Tx, x *changes, j *store.JobLive, p *parked, of *store.Claimed, head store.JobRow, depth int32, input json.RawMessage, refused *drover.Error) (lives bool, err error) {
 	plan, err := e.plan(ctx, tx, of.Pipeline)
 	if err != nil {
-		return err
+		return false, err
 	}
 	n := &plan.Nodes[of.Node]
 	row := store.ChildRow{Task: of.ID, Generation: of.Generation, Job: of.Job, Abandon: n.Abandon, Depth: depth, Error: []byte{}, CreatedAt: x.now}
@@ -367,13 +391,13 @@ func (e *Engine) makeChild(ctx context.Context, tx store.Tx, x *changes, j *stor
 		bad = refused
 	case p.sub == nil:
 		bad = drover.Errorf(drover.CodeNotFound, "there is no pipeline %s any more", n.Sub)
-	case depth > dag.MaxDepth:
+	case depth >= dag.MaxDepth:
 		bad = drover.Errorf(drover.CodeValidation, "pipelines run each other more than %d deep here; one of them was registered since", dag.MaxDepth)
 	case len(input) > MaxPayload:
 		bad = drover.Errorf(drover.CodePayloadTooLarge, "the input of the job of task %q has %d bytes; at most %d", n.Name, len(input), MaxPayload)
 	default:
 		if err := p.sub.CheckInput(input); err != nil && !errors.As(err, &bad) {
-			return err
+			return false, err
 		}
 	}
 	if bad != nil {
@@ -383,20 +407,19 @@ func (e *Engine) makeChild(ctx context.Context, tx store.Tx, x *changes, j *stor
 		}
 		row.Error = encodeFailure(&drover.Failure{Class: drover.ClassInput, Message: fmt.Sprintf("pipeline %s was not run: %s", n.Sub, text)})
 		x.children = append(x.children, row)
-		x.look = append(x.look, of.ID)
-		return nil
+		return false, nil
 	}
 	data, err := json.Marshal(struct {
 		ParentJob  drover.JobID  `json:"parent_job_id"`
 		ParentTask drover.TaskID `json:"parent_task_id"`
 	}{of.Job, of.ID})
 	if err != nil {
-		return err
+		return false, err
 	}
 	row.Child = drover.JobID(e.db.NewID())
 	d := &draft{NewJob: drover.NewJob{ID: row.Child, Pipeline: n.Sub, Input: input, Class: of.Class}, plan: p.sub, trace: attemptTrace(of), parent: of.ID, accepted: data}
 	if err := e.start(ctx, tx, Caller{Tenant: of.Tenant, Actor: head.Creator}, d, x); err != nil {
-		return err
+		return false, err
 	}
 	x.children = append(x.children, row)
 	started, err := json.Marshal(struct {
@@ -406,14 +429,14 @@ func (e *Engine) makeChild(ctx context.Context, tx store.Tx, x *changes, j *stor
 		Child      drover.JobID `json:"child_job_id"`
 	}{n.Name, of.Index, of.Generation, row.Child})
 	if err != nil {
-		return err
+		return false, err
 	}
 	x.event(j, drover.TaskChildStarted, of.ID, started)
-	return nil
+	return x.fresh[len(x.fresh)-1].Open > 0, nil
 }
 
 // joinChildren ends tasks whose jobs have ended.
-func (e *Engine) joinChildren(ctx context.Context, over []*parked) error {
+func (e *Engine) joinChildren(ctx context.Context, over []*parked) (following, error) {
 	var x *changes
 	err := e.db.Write(ctx, func(tx store.Tx) error {
 		x = e.changes(e.now())
@@ -442,10 +465,10 @@ func (e *Engine) joinChildren(ctx context.Context, over []*parked) error {
 		return e.decide(ctx, tx, x, reports)
 	})
 	if err != nil {
-		return err
+		return following{}, err
 	}
-	e.after(ctx, x)
-	return nil
+	e.told(ctx, x)
+	return x.follows(), nil
 }
 
 // childOutcome is how a task ends by the end of its job.
@@ -480,21 +503,34 @@ func childOutcome(p *parked) drover.Outcome {
 // ChildrenOnce passes on to the jobs of tasks what their parents ask of them: a cancel,
 // a pause, a resume.
 func (e *Engine) ChildrenOnce(ctx context.Context) (int, error) {
+	n, f, err := e.passOnce(ctx, lookAtOnce)
+	e.goOn(ctx, f, lookAtOnce)
+	return n, err
+}
+
+// passOnce passes on to up to most jobs what their parents ask of them.
+func (e *Engine) passOnce(ctx context.Context, most int) (_ int, f following, _ error) {
 	var rows []store.ChildRow
-	if err := e.db.Read(ctx, func(tx store.Tx) error { rows = nil; return tx.Pipe(ctx, store.Wanted(lookAtOnce, &rows)) }); err != nil {
-		return 0, fmt.Errorf("pass on to children: %w", err)
+	if err := e.db.Read(ctx, func(tx store.Tx) error { rows = nil; return tx.Pipe(ctx, store.Wanted(most, &rows)) }); err != nil {
+		return 0, f, fmt.Errorf("pass on to children: %w", err)
 	}
 	var errs []error
 	for _, c := range rows {
-		if err := e.passOn(ctx, c); err != nil {
+		more, err := e.passOn(ctx, c)
+		if f.add(more); err != nil {
 			errs = append(errs, fmt.Errorf("pass on to job %s: %w", c.Child, err))
 		}
 	}
-	return len(rows), errors.Join(errs...)
+	return len(rows), f, errors.Join(errs...)
 }
 
-// passOn asks a job of what its parent asks.
-func (e *Engine) passOn(ctx context.Context, c store.ChildRow) error {
+// errOvertaken ends a transaction that passes on what was passed on before, or is not
+// asked any more.
+var errOvertaken = errors.New("something else is asked now")
+
+// passOn asks a job of what its parent asks. That is looked at under the lock of the
+// job's row: else a pause that comes late would follow the resume.
+func (e *Engine) passOn(ctx context.Context, c store.ChildRow) (following, error) {
 	by := Request{Reason: "its parent, job " + c.Job.String()}
 	var x *changes
 	err := e.db.Write(ctx, func(tx store.Tx) error {
@@ -508,12 +544,19 @@ func (e *Engine) passOn(ctx context.Context, c store.ChildRow) error {
 			next = store.WasStopped
 		}
 		h, ok := heads[c.Child]
+		var noted int64
 		if !ok {
-			return tx.Pipe(ctx, store.PassedOn(c, next))
+			return tx.Pipe(ctx, store.PassedOn(c, next, &noted))
 		}
 		j, _, err := e.ownRow(ctx, tx, x, c.Child, h.Tenant)
 		if err != nil {
 			return err
+		}
+		if err := tx.Pipe(ctx, store.PassedOn(c, next, &noted)); err != nil {
+			return err
+		}
+		if noted == 0 {
+			return errOvertaken
 		}
 		if j != nil {
 			switch c.Want {
@@ -533,16 +576,16 @@ func (e *Engine) passOn(ctx context.Context, c store.ChildRow) error {
 				return err
 			}
 		}
-		if err := tx.Pipe(ctx, store.PassedOn(c, next)); err != nil {
-			return err
-		}
 		return x.save(ctx, tx)
 	})
-	if err != nil {
-		return err
+	if errors.Is(err, errOvertaken) {
+		return following{}, nil
 	}
-	e.after(ctx, x)
-	return nil
+	if err != nil {
+		return following{}, err
+	}
+	e.told(ctx, x)
+	return x.follows(), nil
 }
 
 // showChildren names the jobs that tasks run, and says that a task waits for its.

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/internal/store/driver"
 )
 
 const inner = "pipeline: inner\ninput: {type: object, required: [n]}\ntasks:\n  a: {run: x, with: {n: \"${{ input.n }}\"}}\n  m: {run: x, for_each: \"${{ tasks.a.output }}\", with: \"${{ item }}\"}\n"
@@ -303,7 +305,6 @@ func TestFewElementsOfAMapRunTheirJobsAtOneTime(t *testing.T) {
 				if _, err := w.Resume(t.Context(), w.c, id, engine.Request{}); err != nil {
 					t.Fatal(err)
 				}
-				w.passing(3 * time.Second)
 				w.quieten()
 				continue
 			}
@@ -414,5 +415,197 @@ func TestATaskThatRunsAJobIsExplained(t *testing.T) {
 		if e := w.why(id, "sub"); len(e.Blockers) != 0 || e.TotalsByReason["child_job"] < drover.Duration(7*time.Second) {
 			t.Errorf("%+v", e)
 		}
+	})
+}
+
+// TestDefaultsAreNotForTasksThatRunJobs: no time of theirs runs out, and no circuit counts
+// them.
+func TestDefaultsAreNotForTasksThatRunJobs(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: leaf\ntasks: {a: {run: x}}\n")
+		w.apply("pipeline: top\ndefaults: {schedule_to_close: 1m, heartbeat: 5s, circuit: pay, queue: other, class: batch}\ntasks: {sub: {pipeline: leaf}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "top"})
+		for range 4 {
+			w.passing(20 * time.Second)
+			w.quieten()
+			w.step("watch", w.WatchOnce)
+		}
+		if x := w.taskOf(id, "sub"); x.Status != drover.Waiting || x.Queue != engine.DefaultQueue || x.Class != drover.Batch {
+			t.Errorf("the task is %+v, %+v", x, x.Error)
+		}
+		if n := w.count("SELECT count(*) FROM task_watches"); n != 0 {
+			t.Errorf("%d watches", n)
+		}
+		w.settle(failed(w.one(), drover.ClassPermanent, "no"))
+		w.quieten()
+		w.want(id, drover.Failed)
+		if n := w.count("SELECT count(*) FROM circuits"); n != 0 {
+			t.Errorf("%d circuits", n)
+		}
+	})
+}
+
+// TestAJobThatEndsIsSeenAtOnce however it does: as it is made, or by a watch.
+func TestAJobThatEndsIsSeenAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: empty\ntasks: {a: {run: x, for_each: []}}\n")
+		w.apply("pipeline: broken\ntasks: {a: {run: x, for_each: \"${{ input.of }}\"}}\n")
+		w.apply("pipeline: late\ntasks: {a: {run: x, schedule_to_close: 1s}}\n")
+		w.apply("pipeline: top\non_failure: continue\ntasks:\n  a: {pipeline: empty}\n  b: {pipeline: broken, with: {of: 7}}\n  c: {pipeline: late}\n  d: {pipeline: empty, needs: [a]}\n")
+		id := w.submit(drover.NewJob{Pipeline: "top"})
+		if got := w.told(id); got != "a:ok b:fail c:WAITING d:ok" {
+			t.Errorf("after the submit: %s", got)
+		}
+		w.clock.add += 2 * time.Second
+		w.step("watch", w.WatchOnce)
+		if got := w.told(id); got != "a:ok b:fail c:fail d:ok" {
+			t.Errorf("after the watch: %s", got)
+		}
+		w.want(id, drover.Failed)
+		w.audit()
+	})
+}
+
+// between runs something after the next read.
+type between struct {
+	driver.Driver
+	then func()
+}
+
+func (b *between) Read(ctx context.Context, fn func(driver.Tx) error) error {
+	err := b.Driver.Read(ctx, fn)
+	if then := b.then; then != nil {
+		b.then = nil
+		then()
+	}
+	return err
+}
+
+// TestAPauseThatComesLateIsNotPassedOn: another server has passed on it, and the resume
+// that followed.
+func TestAPauseThatComesLateIsNotPassedOn(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		b := &between{Driver: w.db.Driver}
+		w.db.Driver = b
+		w.apply("pipeline: leaf\ntasks: {a: {run: x}}\n")
+		w.apply("pipeline: top\ntasks: {sub: {pipeline: leaf}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "top"})
+		child := w.childOf(id, "sub", 0)
+		if _, err := w.Pause(t.Context(), w.c, id, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Resume(t.Context(), w.c, child, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		w.exec("UPDATE job_children SET want = 1") // as before that pause was passed on
+		b.then = func() {
+			w.step("children", w.ChildrenOnce)
+			if _, err := w.Resume(t.Context(), w.c, id, engine.Request{}); err != nil {
+				t.Error(err)
+			}
+			if w.job(child).Paused {
+				t.Error("the resume was not passed on")
+			}
+		}
+		w.step("children", w.ChildrenOnce)
+		w.quieten()
+		if w.job(id).Paused || w.job(child).Paused {
+			t.Error("the child is paused, and its parent is not")
+		}
+		w.audit()
+	})
+}
+
+// TestNobodyWaitsForManyJobs: of many jobs of tasks a request makes some, or tells some,
+// each in the same number of trips however many there are, and loops do the rest.
+func TestNobodyWaitsForManyJobs(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		c := &counting{Driver: w.db.Driver}
+		w.db.Driver = c
+		w.apply("pipeline: leaf\ninput: {type: object, required: [n]}\ntasks: {a: {run: x}}\n")
+		w.apply("pipeline: mid\ntasks: {sub: {pipeline: leaf, with: {n: 1}}}\n")
+		of := func(n int) string { return strings.TrimSuffix(strings.Repeat("0, ", n), ", ") }
+		var trips []int64
+		for _, n := range []int{10, 40} {
+			w.apply("pipeline: top\ntasks: {sub: {pipeline: mid, for_each: [" + of(n) + "]}}\n")
+			id := w.submit(drover.NewJob{Pipeline: "top"})
+			w.quieten()
+			c.trips.Store(0)
+			if _, err := w.Pause(t.Context(), w.c, id, engine.Request{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Cancel(t.Context(), w.c, id, engine.Request{}); err != nil {
+				t.Fatal(err)
+			}
+			for range 5 {
+				w.quieten()
+				w.step("children", w.ChildrenOnce)
+			}
+			w.want(id, drover.Cancelled)
+			trips = append(trips, c.trips.Load()/int64(n))
+		}
+		if t.Logf("%d trips to stop a child of a few, and of many", trips); trips[1] > trips[0]*5/4 {
+			t.Errorf("to stop one of 10 children takes %d trips, one of 40 %d", trips[0], trips[1])
+		}
+		made := func() int64 { return w.count("SELECT count(*) FROM job_children") }
+		before := made()
+		w.apply("pipeline: top\ntasks: {sub: {pipeline: leaf, for_each: [" + of(250) + "], with: {n: 1}}}\n")
+		w.submit(drover.NewJob{Pipeline: "top"})
+		if n := made() - before; n == 0 || n > 100 {
+			t.Errorf("the submit made %d jobs", n)
+		}
+		w.quieten()
+		if n := made() - before; n != 250 {
+			t.Errorf("%d jobs", n)
+		}
+		before = made()
+		w.apply("pipeline: top\non_failure: continue\ntasks: {sub: {pipeline: leaf, for_each: [" + of(150) + "], max_parallel: 1}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "top"})
+		if n := made() - before; n == 0 || n > 50 {
+			t.Errorf("the submit came to %d jobs that are refused", n)
+		}
+		w.quieten()
+		w.want(id, drover.Failed)
+		w.audit()
+	})
+}
+
+// TestPipelinesThatRunEachOtherAreReadOnce at a registration, however many ways there
+// are between them; one that was registered below the others is found too deep as it
+// runs.
+func TestPipelinesThatRunEachOtherAreReadOnce(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		c := &counting{Driver: w.db.Driver}
+		w.db.Driver = c
+		w.apply("pipeline: p0\ntasks: {a: {run: x}}\n")
+		for i := 1; i < 8; i++ {
+			src := fmt.Sprintf("pipeline: p%d\ntasks:\n", i)
+			for k := range 20 {
+				src += fmt.Sprintf("  t%d: {pipeline: p%d, for_each: [%s]}\n", k, i-1, map[bool]string{true: "1"}[k == 0])
+			}
+			c.statements.Store(0)
+			w.apply(src)
+			if n := c.statements.Load(); n > 12 {
+				t.Errorf("p%d took %d statements", i, n)
+			}
+		}
+		w.apply("pipeline: z\ntasks: {a: {run: x}}\n")
+		w.apply("pipeline: p0\ntasks: {a: {pipeline: z}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "p7"})
+		w.quieten()
+		if n := len(w.jobs()); n != 8 {
+			t.Errorf("%d jobs", n)
+		}
+		w.want(id, drover.Failed)
+		var deepest drover.Job
+		for _, j := range w.jobs() {
+			if j.Pipeline == "p0" {
+				deepest = j
+			}
+		}
+		if e := w.taskOf(deepest.ID, "a").Error; e == nil || !strings.Contains(e.Message, "more than 8 deep") {
+			t.Errorf("%+v", e)
+		}
+		w.audit()
 	})
 }

@@ -203,18 +203,18 @@ func (e *Engine) ownRow(ctx context.Context, tx store.Tx, x *changes, id drover.
 
 // sweepJob moves what a job's holds say, in transactions of at most sweepRows
 // rows of each table, until nothing moves. It returns how many rows moved.
-func (e *Engine) sweepJob(ctx context.Context, id drover.JobID) (int, error) {
-	total := 0
+func (e *Engine) sweepJob(ctx context.Context, id drover.JobID) (total int, f following, err error) {
 	for {
-		n, err := e.sweepPass(ctx, id)
+		n, more, err := e.sweepPass(ctx, id)
 		total += n
+		f.add(more)
 		if err != nil || n == 0 {
-			return total, err
+			return total, f, err
 		}
 	}
 }
 
-func (e *Engine) sweepPass(ctx context.Context, id drover.JobID) (n int, err error) {
+func (e *Engine) sweepPass(ctx context.Context, id drover.JobID) (n int, f following, err error) {
 	var x *changes
 	err = e.db.Write(ctx, func(tx store.Tx) error {
 		x, n = e.changes(e.now()), 0
@@ -238,16 +238,12 @@ func (e *Engine) sweepPass(ctx context.Context, id drover.JobID) (n int, err err
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("sweep job %s: %w", id, err)
+		return 0, f, fmt.Errorf("sweep job %s: %w", id, err)
 	}
 	e.tell(x)
-	if x.asked > 0 {
-		if _, err := e.ChildrenOnce(ctx); err != nil {
-			return n, err
-		}
-	}
-	e.lookAfter(ctx, x.look)
-	return n, nil
+	f = x.follows()
+	f.sweep = nil // this is that
+	return n, f, nil
 }
 
 // stillHeld locks the hold that a sweep acts on, after the rows it has taken, so
@@ -371,7 +367,7 @@ func (e *Engine) sweepPause(ctx context.Context, tx store.Tx, x *changes, h stor
 func (e *Engine) sweepResume(ctx context.Context, tx store.Tx, x *changes, h store.Hold) (int, error) {
 	id := h.Job
 	var ready []lifecycle.Task
-	if err := tx.Pipe(ctx, store.TakeJobReady(id, true, sweepRows, &ready)); err != nil {
+	if err := tx.Pipe(ctx, store.TakeJobReady(id, true, sweepRows, &ready), store.WakeWaiting(id, x.now)); err != nil {
 		return 0, err
 	}
 	if err := stillHeld(ctx, tx, h); err != nil {

@@ -161,7 +161,7 @@ func (e *Engine) TimersOnce(ctx context.Context) (int, error) {
 			}
 			switch {
 			case t.Status == drover.Waiting:
-				t.DueAt = x.now.Add(childLook)
+				t.DueAt = lookAgain(&t, x.now)
 			case lane.Kind == dag.SubKind:
 				t = lifecycle.Parked(t, t.Lane, x.now)
 			default:
@@ -174,7 +174,7 @@ func (e *Engine) TimersOnce(ctx context.Context) (int, error) {
 		return len(rows), nil
 	})
 	if err == nil {
-		e.lookAfter(ctx, look)
+		e.goOn(ctx, following{look: look}, len(look)+lookAtOnce)
 	}
 	return n, err
 }
@@ -206,9 +206,10 @@ func (e *Engine) SweepOnce(ctx context.Context) (int, error) {
 	total := 0
 	var errs []error
 	for _, h := range holds {
-		n, err := e.sweepJob(ctx, h.Job)
+		n, f, err := e.sweepJob(ctx, h.Job)
 		total += n
 		errs = append(errs, err)
+		e.goOn(ctx, f, lookAtOnce)
 	}
 	return total, errors.Join(errs...)
 }

@@ -277,6 +277,7 @@ func (e *Engine) mend(ctx context.Context, tx store.Tx, x *changes, k *kept, m r
 	} else {
 		x.loaded[j.Job] = j
 	}
+	x.belongs(map[drover.JobID]store.JobHead{j.Job: {Parent: k.row.Parent}})
 	j.Events, j.Graph = k.Newest, j.Graph+1
 	j.Total, j.Open, j.Succeeded, j.Failed, j.Cancelled, j.Skipped = m.Total, m.Open, m.Succeeded, m.Failed, m.Cancelled, m.Skipped
 	j.Handled = m.Handled

@@ -135,6 +135,7 @@ func (e *Engine) replay(ctx context.Context, tx store.Tx, x *changes, c Caller, 
 	if err != nil {
 		return err
 	}
+	x.belongs(heads)
 	// The jobs' rows are locked first here; but for dead letters nothing that others lock is taken after them.
 	if err := e.lockJobs(ctx, tx, x, jobs); err != nil {
 		return err

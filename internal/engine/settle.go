@@ -694,27 +694,79 @@ func (e *Engine) giveBack(ctx context.Context, list []unfit) {
 	e.after(ctx, x)
 }
 
-// after does what follows a commit: it tells those who wait, and ends the tasks
-// of jobs that were stopped by a failure. Loops do the same again, so that
-// nothing depends on it.
+// after does what follows a commit: it tells those who wait, ends the tasks of jobs
+// that were stopped, and goes on with jobs that tasks run. Loops do the same again, so
+// that nothing depends on it.
 func (e *Engine) after(ctx context.Context, x *changes) {
+	e.told(ctx, x)
+	e.goOn(context.WithoutCancel(ctx), x.follows(), lookAtOnce)
+}
+
+// told tells those who wait.
+func (e *Engine) told(ctx context.Context, x *changes) {
 	e.tell(x)
 	e.seen.note(x)
 	for _, c := range x.circuits {
 		e.logCircuit(ctx, c)
 	}
-	ctx = context.WithoutCancel(ctx)
-	for _, id := range x.sweep {
-		if _, err := e.sweepJob(ctx, id); err != nil {
-			e.log.WarnContext(ctx, "job not swept; will try again", "job_id", id.String(), "err", err)
+}
+
+// following is what is to be done after a commit, by transactions of its own.
+type following struct {
+	sweep []drover.JobID  // to be swept
+	asked bool            // something is asked of jobs that tasks run
+	over  []drover.TaskID // whose jobs have ended
+	look  []drover.TaskID // that are to be looked at, and are due
+}
+
+// follows is what is to be done after the commit of x.
+func (x *changes) follows() following {
+	return following{x.sweep, x.asked > 0, x.over, x.look}
+}
+
+func (f *following) add(more following) {
+	f.sweep, f.asked = append(f.sweep, more.sweep...), f.asked || more.asked
+	f.over, f.look = append(f.over, more.over...), append(f.look, more.look...)
+}
+
+// followRounds bounds how far one caller goes on: down through all levels of jobs that
+// run each other, and up again.
+const followRounds = 3 * dag.MaxDepth
+
+// goOn does what follows, and what follows from that; of what is due anyway no more than
+// most tasks, and what is asked of many jobs in part: nobody's caller makes ten thousand
+// jobs. The loops have the rest.
+func (e *Engine) goOn(ctx context.Context, f following, most int) {
+	warn := func(err error) {
+		if err != nil {
+			e.log.WarnContext(ctx, "what follows a commit was not done; will try again", "err", err)
 		}
 	}
-	if x.asked > 0 {
-		if _, err := e.ChildrenOnce(ctx); err != nil {
-			e.log.WarnContext(ctx, "jobs of tasks not told; will try again", "err", err)
+	asks := 0
+	for range followRounds {
+		var next following
+		for _, id := range f.sweep {
+			_, more, err := e.sweepJob(ctx, id)
+			next.add(more)
+			warn(err)
+		}
+		if (f.asked || next.asked) && asks < lookAtOnce {
+			n, more, err := e.passOnce(ctx, lookAtOnce-asks)
+			next.asked = false
+			next.add(more)
+			asks += n
+			warn(err)
+		}
+		look := f.look[:min(len(f.look), most)]
+		if most -= len(look); len(f.over)+len(look) > 0 {
+			more, err := e.lookAtChildren(ctx, append(f.over, look...))
+			next.add(more)
+			warn(err)
+		}
+		if f = next; len(f.sweep)+len(f.over)+len(f.look) == 0 && !f.asked {
+			return
 		}
 	}
-	e.lookAfter(ctx, x.look)
 }
 
 func sortReports(reports []*report) {

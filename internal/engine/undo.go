@@ -35,7 +35,7 @@ func (x *changes) undoNext(ctx context.Context, tx store.Tx) error {
 		}
 		if len(next) == 0 {
 			if !x.closeFinally(j, plan) {
-				x.over(j)
+				x.finished(j)
 			}
 			continue
 		}

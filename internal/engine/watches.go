@@ -351,6 +351,7 @@ func (e *Engine) closeTasks(ctx context.Context, tx store.Tx, x *changes, taken 
 	if err := tx.Pipe(ctx, store.ReadJobHeads(uniqueSorted(all), heads), store.ReadPolicies(ids, policies), store.TaskLanes(taken, lanes)); err != nil {
 		return err
 	}
+	x.belongs(heads)
 	var list []*graph
 	for _, id := range uniqueSorted(own) {
 		if a, ok := below[id]; ok {

@@ -51,6 +51,8 @@ var (
 	passedOn        = driver.New("note what was passed on to a child", "", "UPDATE job_children SET want = $4 WHERE task_id = $1 AND generation = $2 AND want = $3")
 	takeWaiting     = driver.New("take waiting", "job_id uuid, node int, idx int, generation int",
 		fmt.Sprintf("DELETE FROM task_delayed {using} WHERE task_delayed.job_id = {job_id} AND task_delayed.node = {node} AND task_delayed.idx = {idx} AND task_delayed.generation = {generation} AND task_delayed.status = %d RETURNING %s", drover.Waiting, qualify("task_delayed", delayedCols)))
+	wakeWaiting = driver.New("wake tasks that have no job yet", "",
+		fmt.Sprintf("UPDATE task_delayed SET due_at = $2 WHERE job_id = $1 AND status = %d AND due_at > $2 AND NOT EXISTS (SELECT 1 FROM job_children c WHERE c.task_id = task_delayed.task_id AND c.generation = task_delayed.generation)", drover.Waiting))
 	readWaiting = driver.New("read waiting", "job_id uuid, node int, idx int",
 		fmt.Sprintf("SELECT %s FROM {rows} JOIN task_delayed q ON q.job_id = {job_id} AND q.node = {node} AND q.idx = {idx} AND q.status = %d", qualify("q", delayedCols), drover.Waiting))
 )
@@ -118,9 +120,16 @@ func Wanted(n int, rows *[]ChildRow) Stmt {
 	return Stmt{Text: wanted, Args: []any{int64(n)}, Scan: into(rows, scanChild)}
 }
 
-// PassedOn notes that what was asked of a child has been passed on.
-func PassedOn(c ChildRow, now Want) Stmt {
-	return Stmt{Text: passedOn, Args: []any{[16]byte(c.Task), c.Generation, int16(c.Want), int16(now)}}
+// PassedOn notes that what was asked of a child has been passed on; noted is 0 when
+// that is not asked any more.
+func PassedOn(c ChildRow, now Want, noted *int64) Stmt {
+	return Stmt{Text: passedOn, Args: []any{[16]byte(c.Task), c.Generation, int16(c.Want), int16(now)}, Affected: noted}
+}
+
+// WakeWaiting has the tasks of a job looked at that wait for jobs which have not been
+// made.
+func WakeWaiting(job drover.JobID, now instant) Stmt {
+	return Stmt{Text: wakeWaiting, Args: []any{[16]byte(job), int64(now)}}
 }
 
 // TakeWaiting removes the rows of WAITING tasks in their generation. Sorted by job.
