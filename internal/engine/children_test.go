@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -607,5 +608,133 @@ func TestPipelinesThatRunEachOtherAreReadOnce(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		w.audit()
+	})
+}
+
+// TestParentsAndChildrenUnderFire: pauses, resumes, cancels, marks and reruns of parents
+// and children at once, from several servers, while workers report and loops go on. Then
+// all that is paused goes on, and everything ends, with nothing left over.
+func TestParentsAndChildrenUnderFire(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: leaf\ntasks: {a: {run: x}, b: {run: x, needs: [a]}}\n")
+		w.apply("pipeline: mid\non_failure: continue\ntasks: {sub: {pipeline: leaf, fallback: other}, other: {pipeline: leaf}, c: {run: x, compensate: undo}, undo: {pipeline: leaf}}\n")
+		w.apply("pipeline: top\nfinally: [bye]\ntasks:\n  list: {run: x}\n  sub: {pipeline: mid, for_each: [1, 2], needs: [list]}\n  few: {pipeline: leaf, for_each: [1, 2, 3], max_parallel: 1, min_success: 1}\n  end: {run: x, needs: [sub, few], when: all_done}\n  bye: {pipeline: leaf}\n")
+		for range 3 {
+			w.submit(drover.NewJob{Pipeline: "top"})
+		}
+		ctx := context.Background()
+		steps := w.scaled(25, 20)
+		refused := func(err error) error {
+			if drover.CodeOf(err) == drover.CodeInvalidTransition || drover.CodeOf(err) == drover.CodeNotFound || drover.CodeOf(err) == drover.CodeValidation {
+				return nil
+			}
+			return err
+		}
+		err := together(4, func(i int) error {
+			e, r := w.server(), rand.New(rand.NewPCG(7, uint64(i)))
+			for step := range steps {
+				jobs, err := e.Jobs(ctx, w.c, engine.JobQuery{Limit: 500})
+				if err != nil {
+					return err
+				}
+				id := jobs[r.IntN(len(jobs))].ID
+				why := engine.Request{Reason: "fire"}
+				switch i {
+				case 0, 1:
+					leases, err := e.Acquire(ctx, w.c, drover.Acquire{Session: w.session, Max: 3, Number: int64(1000*i + step + 1)})
+					if err != nil {
+						return err
+					}
+					for _, l := range leases {
+						o := ok(l, "1")
+						if r.IntN(5) == 0 {
+							o = failed(l, drover.ClassPermanent, "no")
+						}
+						if res := e.Settle(ctx, []engine.Settlement{{Caller: w.c, Session: w.session, Outcomes: []drover.Outcome{o}}}); res[0].Err != nil {
+							return res[0].Err
+						}
+					}
+				case 2:
+					for _, do := range []func(context.Context) (int, error){e.TimersOnce, e.SweepOnce, e.ChildrenOnce, e.ReconcileOnce} {
+						if _, err := do(ctx); err != nil {
+							return err
+						}
+					}
+				}
+				switch r.IntN(6) {
+				case 0:
+					_, err = e.Pause(ctx, w.c, id, why)
+				case 1, 2:
+					_, err = e.Resume(ctx, w.c, id, why)
+				case 3:
+					if step%8 == 0 {
+						_, err = e.Cancel(ctx, w.c, id, why)
+					}
+				case 4:
+					whole := r.IntN(2) == 0
+					_, err = e.Rerun(ctx, w.c, id, engine.RerunRequest{Request: why, Failed: !whole, Whole: whole})
+				default:
+					tasks, err := e.Tasks(ctx, w.c, engine.TaskQuery{Job: id, Limit: 100})
+					if err != nil {
+						return err
+					}
+					if len(tasks) > 0 {
+						x := tasks[r.IntN(len(tasks))]
+						_, err = e.Mark(ctx, w.c, x.ID, engine.MarkRequest{Request: why, Status: []drover.Status{drover.Succeeded, drover.Failed, drover.Skipped}[r.IntN(3)]})
+					}
+					if refused(err) != nil {
+						return err
+					}
+				}
+				if refused(err) != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.audit()
+		left := 0
+		for range 60 {
+			left = 0
+			for _, j := range w.jobs() {
+				if j.Paused && !j.Status.Final() {
+					if _, err := w.Resume(ctx, w.c, j.ID, engine.Request{}); refused(err) != nil {
+						t.Fatal(err)
+					}
+				}
+				if !j.Status.Final() {
+					left++
+				}
+			}
+			if left == 0 {
+				break
+			}
+			w.clock.add += 35 * time.Second // what no worker gave back is taken back, or ended by force
+			w.step("reap", w.ReapOnce)
+			w.open()
+			w.quieten()
+			w.step("children", w.ChildrenOnce)
+			w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+		}
+		if left > 0 {
+			for _, j := range w.jobs() {
+				if !j.Status.Final() {
+					t.Errorf("%s %s %s: %s", j.ID, j.Pipeline, j.Status, w.told(j.ID))
+				}
+			}
+		}
+		w.audit()
+		if list := w.diverging(false); len(list) > 0 {
+			t.Errorf("reconciliation: %+v", list)
+		}
+		for _, j := range w.jobs() {
+			w.gapless(j.ID)
+		}
+		if n := w.count("SELECT count(*) FROM job_children WHERE want BETWEEN 1 AND 3"); n != 0 {
+			t.Errorf("%d wishes are not passed on", n)
+		}
 	})
 }
