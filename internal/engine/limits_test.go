@@ -518,8 +518,10 @@ func TestOneServerDecidesAndAnotherTakesOver(t *testing.T) {
 			t.Fatalf("%d run", len(l))
 		}
 		w.settle(ok(l[0], "1"))
-		if n, err := other.AdmitOnce(ctx); err != nil || n != 0 {
-			t.Fatalf("beside the leader another admits %d, %v", n, err)
+		for range 5 { // it knows at the first what there is to decide
+			if n, err := other.AdmitOnce(ctx); err != nil || n != 0 {
+				t.Fatalf("beside the leader another admits %d, %v", n, err)
+			}
 		}
 		w.clock.add += 4 * time.Second
 		n := 0
@@ -538,6 +540,31 @@ func TestOneServerDecidesAndAnotherTakesOver(t *testing.T) {
 		}
 		if n := w.count("SELECT term FROM leaders WHERE name = 'admitter'"); n != 2 {
 			t.Errorf("term %d", n)
+		}
+	})
+}
+
+// Of two servers that have seen at once that nobody leads, one does.
+func TestOfTwoServersThatSeeNobodyLeadOneDoes(t *testing.T) {
+	eachGated(t, func(t *testing.T, w *world, g *gate, other *engine.Engine) {
+		ctx := t.Context()
+		w.limit("one", drover.NewLimit{Max: 3})
+		w.submitMany(10, drover.NewJob{Kind: "k", Limits: map[string]int64{"one": 1}})
+		n := 0
+		g.before["lead"] = func() {
+			for range 5 {
+				k, err := other.AdmitOnce(ctx)
+				if err != nil {
+					t.Error(err)
+				}
+				n += k
+			}
+		}
+		if k, err := w.AdmitOnce(ctx); err != nil || k != 0 {
+			t.Errorf("the later one admits %d, %v", k, err)
+		}
+		if term := w.count("SELECT term FROM leaders WHERE name = 'admitter'"); n == 0 || term != 1 || w.used("one") != 3 {
+			t.Errorf("the first admits %d, %d are held, term %d", n, w.used("one"), term)
 		}
 	})
 }
