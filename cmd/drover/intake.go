@@ -79,10 +79,10 @@ func boundText(x drover.IntakeRule) string {
 		words = append(words, counted(int(x.MaxWaiting), "waiting", "waiting"))
 	}
 	if x.MaxAge > 0 {
-		words = append(words, "the oldest "+x.MaxAge.String())
+		words = append(words, "the oldest "+length(x.MaxAge.Std()))
 	}
 	if x.MaxWait > 0 {
-		words = append(words, "a wait of "+x.MaxWait.String())
+		words = append(words, "a wait of "+length(x.MaxWait.Std()))
 	}
 	return strings.Join(words, ", ")
 }
