@@ -21,6 +21,8 @@ type RerunTask struct {
 	// -1 of a map that has not expanded, or expands again.
 	First int `json:"first"`
 	Last  int `json:"last"`
+	// Mapped says that the task is a map.
+	Mapped bool `json:"mapped,omitempty"`
 	// Was is how it stands before.
 	Was Status `json:"was,omitzero"`
 	// Does is what becomes of it, and Why the reason.

@@ -32,7 +32,7 @@ func rerunLabel(t drover.RerunTask) string {
 	switch {
 	case t.First != t.Last:
 		return fmt.Sprintf("%s[%d-%d]", t.Task, t.First, t.Last)
-	case t.First > 0:
+	case t.Mapped && t.First >= 0:
 		return fmt.Sprintf("%s[%d]", t.Task, t.First)
 	}
 	return t.Task

@@ -351,6 +351,7 @@ var descriptions = map[string]string{
 	"RerunTask":                       "RerunTask is what a rerun does to a task, or to elements of a map that follow each other.",
 	"RerunTask.does":                  "Does is what becomes of it, and Why the reason.",
 	"RerunTask.first":                 "First and Last are the indexes of the elements, 0 of a task that is not mapped, and -1 of a map that has not expanded, or expands again.",
+	"RerunTask.mapped":                "Mapped says that the task is a map.",
 	"RerunTask.was":                   "Was is how it stands before.",
 	"Retention":                       "Retention is how long a tenant's finished jobs are kept, by how they ended. Then a job leaves with everything it had: tasks, attempts, events, logs and artifacts. Zero keeps such jobs for ever.",
 	"RetentionRequest":                "RetentionRequest is the body of PATCH /v1/retention: how long finished jobs are kept. What is left out stays as it is; 0 is for ever.",

@@ -57,7 +57,7 @@ func (a *rerunning) preview(ctx context.Context) (int, []drover.RerunTask, error
 			by = a.plan.Nodes[above.Node].Name
 		}
 		if a.plan != nil {
-			t.Task = a.plan.Nodes[k.Node].Name
+			t.Task, t.Mapped = a.plan.Nodes[k.Node].Name, a.plan.Nodes[k.Node].Mapped
 		}
 		switch {
 		case t.Does == "":
