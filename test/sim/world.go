@@ -362,6 +362,7 @@ func run(ctx context.Context, db *database, seed uint64, o Options) (*Result, er
 			w.after(a.at, func() { w.clients[a.client].begin(a) })
 		}
 	}
+	w.after(p.chaos*9/10, w.enough)
 	w.after(p.chaos, w.heal)
 	for w.step() && !w.over() {
 	}
@@ -374,6 +375,16 @@ func run(ctx context.Context, db *database, seed uint64, o Options) (*Result, er
 	r.Violation, r.Stats, r.Trace = w.stop, w.stats, w.lines
 	r.Hash = hex.EncodeToString(w.hash.Sum(nil)[:16])
 	return r, nil
+}
+
+// enough lets faults strike that need nobody to do something, where few have struck when
+// their time is almost over: what was drawn may have met nothing.
+func (w *world) enough() {
+	for _, k := range []Kind{LostWakeUp, WorkerPause, WorkerCrash} {
+		if len(w.struck) < leastKinds && !w.struck[k] {
+			w.arm(&fault{kind: k, for_: w.plan.lease})
+		}
+	}
 }
 
 // heal ends all faults: from here on everything must come to its end.
