@@ -63,7 +63,8 @@ with what to do. Returns 1 when one fails.
 
 With --mend (also --rebuild-queue) rows that do not agree are put right: the rows of tasks that wait or run are made
 anew from the tasks, attempts and events on record. Servers do the same by themselves, job by job. Nothing that has
-succeeded runs again; an attempt whose row was lost is not accepted any more and is made again.`,
+succeeded runs again; an attempt whose row was lost is not accepted any more and is made again. Permits of limits that
+no task holds are given back.`,
 		Example: `  drover doctor
   drover doctor --url https://drover.example.com -o json
   drover doctor --database-url postgres://drover@db/drover
@@ -283,7 +284,25 @@ func examineDatabase(ctx context.Context, where database, mend bool, add adder) 
 		return
 	}
 	add("schema", "ok", "", "%s has the version this drover needs", redacted(where.url))
-	examineRecords(ctx, engine.New(db, engine.Options{}), mend, add)
+	e := engine.New(db, engine.Options{})
+	examineRecords(ctx, e, mend, add)
+	examinePermits(ctx, e, mend, add)
+}
+
+// examinePermits looks for permits of limits that nobody holds.
+func examinePermits(ctx context.Context, e *engine.Engine, mend bool, add adder) {
+	n, err := e.ReconcilePermits(ctx, mend)
+	lost := counted(int(n), "permit is held by no task", "permits are held by no task")
+	switch {
+	case err != nil:
+		add("permits", "fail", "", "%v", err)
+	case n == 0:
+		add("permits", "ok", "", "every permit of a limit is held by a task that is admitted or runs")
+	case mend:
+		add("permits", "warn", "", "mended: %s", lost)
+	default:
+		add("permits", "fail", "\"drover doctor --mend\" gives them back; a server does so by itself within a minute", "%s", lost)
+	}
 }
 
 // examineRecords compares the rows of every job with its records.

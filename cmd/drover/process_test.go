@@ -842,8 +842,11 @@ func TestTheQueueIsRebuilt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := db.Exec(t.Context(), "DELETE FROM task_queued"); err != nil {
-				t.Fatal(err)
+			id := drover.TaskID(db.NewID())
+			for _, sql := range []string{"DELETE FROM task_queued", fmt.Sprintf("INSERT INTO permits (task_id, limit_id, key, weight, at) VALUES (%s, 7, '', 1, 0)", literal(kind, id))} {
+				if err := db.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
@@ -857,7 +860,9 @@ func TestTheQueueIsRebuilt(t *testing.T) {
 				}
 			}
 			doctor("1 job does not agree with its records: 1 task_nowhere")
-			doctor("mended: it has not ended and stands in no table", "--rebuild-queue")
+			doctor("1 permit is held by no task")
+			doctor("mended: 1 permit is held by no task", "--mend")
+			doctor("every permit of a limit is held by a task that is admitted or runs")
 			doctor("the rows of every job agree with its records")
 			f.start("server", "--http-addr", addr)
 			eventually(t, "the server is not ready", func() bool { _, _, code := f.try("healthcheck"); return code == 0 })
@@ -868,6 +873,14 @@ func TestTheQueueIsRebuilt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// literal is an id as SQL writes it.
+func literal(kind string, id drover.TaskID) string {
+	if kind == "postgres" {
+		return fmt.Sprintf("'%x'", id[:])
+	}
+	return fmt.Sprintf("x'%x'", id[:])
 }
 
 // TestAServerThatWaitsForItsDatabaseSaysSo: it lives, it is not ready, and it

@@ -31,6 +31,23 @@ type Divergence struct {
 	Mended   bool                `json:"mended"`
 }
 
+// ReconcilePermits counts the permits that no task holds which is admitted or runs, and
+// with mend gives them back. The server that decides who may run does so by itself.
+func (e *Engine) ReconcilePermits(ctx context.Context, mend bool) (n int64, err error) {
+	if !mend {
+		err = e.db.Read(ctx, func(tx store.Tx) error { return tx.Pipe(ctx, store.CountLostPermits(&n)) })
+	} else {
+		err = e.db.Write(ctx, func(tx store.Tx) error {
+			n = 0
+			return tx.Pipe(ctx, store.LockLeader(leadName), store.LostPermits(&n)) // no decision is under way meanwhile
+		})
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at permits: %w", err)
+	}
+	return n, nil
+}
+
 // ReconcileOnce looks at the next jobs in the order of their ids, all of them in
 // turn, and mends those whose live rows are not what their records say. It
 // returns how many it mended.

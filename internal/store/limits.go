@@ -50,9 +50,11 @@ var (
 	deletePermits = driver.New("delete permits", "task_id uuid", "DELETE FROM permits {using} WHERE permits.task_id = {task_id}")
 	holders       = driver.New("holders of a limit", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $2")
 	holdersOf     = driver.New("holders of a limit's key", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 AND p.key = $2 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $3")
-	lostPermits   = driver.New("delete permits that nobody holds", "",
-		"DELETE FROM permits WHERE NOT EXISTS (SELECT 1 FROM task_queued q JOIN lanes l ON l.id = q.lane AND l.stage = 1 JOIN tasks t ON t.id = q.task_id WHERE t.id = permits.task_id AND q.job_id = t.job_id AND q.node = t.node AND q.idx = t.idx) "+
-			"AND NOT EXISTS (SELECT 1 FROM task_running r JOIN lanes l ON l.id = r.lane AND l.stage = 1 WHERE r.task_id = permits.task_id)")
+	lostPermits   = driver.New("delete permits that nobody holds", "", "DELETE FROM permits WHERE "+heldByNobody)
+	countLost     = driver.New("count permits that nobody holds", "", "SELECT count(*) FROM permits WHERE "+heldByNobody)
+
+	heldByNobody = "NOT EXISTS (SELECT 1 FROM task_queued q JOIN lanes l ON l.id = q.lane AND l.stage = 1 JOIN tasks t ON t.id = q.task_id WHERE t.id = permits.task_id AND q.job_id = t.job_id AND q.node = t.node AND q.idx = t.idx) " +
+		"AND NOT EXISTS (SELECT 1 FROM task_running r JOIN lanes l ON l.id = r.lane AND l.stage = 1 WHERE r.task_id = permits.task_id)"
 
 	insertChange = driver.New("insert limit change", "", "INSERT INTO limit_changes (tenant, name, action, actor, reason, at, was, becomes) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")
 	listChanges  = driver.New("list limit changes", "", "SELECT id, name, action, actor, reason, at, was, becomes FROM limit_changes WHERE tenant = $1 AND name = $2 ORDER BY tenant, name, id DESC LIMIT $3")
@@ -160,6 +162,11 @@ func DeletePermits(tasks []drover.TaskID) Stmt {
 
 // LostPermits deletes the permits of tasks that do not stand in a lane of stage 1.
 func LostPermits(n *int64) Stmt { return Stmt{Text: lostPermits, Affected: n} }
+
+// CountLostPermits counts what LostPermits would delete.
+func CountLostPermits(n *int64) Stmt {
+	return Stmt{Text: countLost, Scan: func(r driver.Row) error { return r.Scan(n) }}
+}
 
 // PermitHolder is a task that holds permits of a limit.
 type PermitHolder struct {
