@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strconv"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/protocol"
@@ -18,7 +17,7 @@ func (a *API) listIntake(w http.ResponseWriter, r *request) error {
 
 func (a *API) getIntake(w http.ResponseWriter, r *request) error {
 	x, err := a.engine.IntakeRule(r.Context(), r.caller, r.PathValue("rule"))
-	return a.intakeRule(w, r, x, err)
+	return a.versioned(w, r, x.Version, x, err)
 }
 
 func (a *API) setIntake(w http.ResponseWriter, r *request) error {
@@ -31,7 +30,7 @@ func (a *API) setIntake(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	x, err := a.engine.SetIntake(r.Context(), r.caller, r.PathValue("rule"), in, p, dry)
-	return a.intakeRule(w, r, x, err)
+	return a.versioned(w, r, x.Version, x, err)
 }
 
 func (a *API) deleteIntake(w http.ResponseWriter, r *request) error {
@@ -40,21 +39,5 @@ func (a *API) deleteIntake(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	x, err := a.engine.DeleteIntake(r.Context(), r.caller, r.PathValue("rule"), r.query.Get("reason"), p, dry)
-	switch {
-	case err != nil:
-		return err
-	case dry:
-		return a.reply(w, r, http.StatusOK, x)
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-// intakeRule answers with a rule; its version is its ETag.
-func (a *API) intakeRule(w http.ResponseWriter, r *request, x drover.IntakeRule, err error) error {
-	if err != nil {
-		return err
-	}
-	w.Header().Set("ETag", `"`+strconv.Itoa(x.Version)+`"`)
-	return a.reply(w, r, http.StatusOK, x)
+	return a.removed(w, r, dry, x, err)
 }

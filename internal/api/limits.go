@@ -21,7 +21,7 @@ func (a *API) listLimits(w http.ResponseWriter, r *request) error {
 
 func (a *API) getLimit(w http.ResponseWriter, r *request) error {
 	l, err := a.engine.Limit(r.Context(), r.caller, r.PathValue("limit"))
-	return a.limit(w, r, l, err)
+	return a.versioned(w, r, l.Version, l, err)
 }
 
 func (a *API) setLimit(w http.ResponseWriter, r *request) error {
@@ -34,7 +34,7 @@ func (a *API) setLimit(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	l, err := a.engine.SetLimit(r.Context(), r.caller, r.PathValue("limit"), in, p, dry)
-	return a.limit(w, r, l, err)
+	return a.versioned(w, r, l.Version, l, err)
 }
 
 func (a *API) deleteLimit(w http.ResponseWriter, r *request) error {
@@ -43,23 +43,28 @@ func (a *API) deleteLimit(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	l, err := a.engine.DeleteLimit(r.Context(), r.caller, r.PathValue("limit"), r.query.Get("reason"), p, dry)
+	return a.removed(w, r, dry, l, err)
+}
+
+// versioned answers with what has versions; that is its ETag.
+func (a *API) versioned(w http.ResponseWriter, r *request, version int, v any, err error) error {
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", `"`+strconv.Itoa(version)+`"`)
+	return a.reply(w, r, http.StatusOK, v)
+}
+
+// removed answers to the removal of v; of a dry run with what it is.
+func (a *API) removed(w http.ResponseWriter, r *request, dry bool, v any, err error) error {
 	switch {
 	case err != nil:
 		return err
 	case dry:
-		return a.reply(w, r, http.StatusOK, l)
+		return a.reply(w, r, http.StatusOK, v)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-// limit answers with a limit; its version is its ETag.
-func (a *API) limit(w http.ResponseWriter, r *request, l drover.Limit, err error) error {
-	if err != nil {
-		return err
-	}
-	w.Header().Set("ETag", `"`+strconv.Itoa(l.Version)+`"`)
-	return a.reply(w, r, http.StatusOK, l)
 }
 
 // change reads what a change expects, and if it is only to be tried.
