@@ -112,14 +112,10 @@ func (e *Engine) Mark(ctx context.Context, c Caller, id drover.TaskID, r MarkReq
 	var x *changes
 	err := e.reopening(ctx, func(tx store.Tx) error {
 		x = e.changes(e.now())
-		var rows []store.TaskRow
-		if err := tx.Pipe(ctx, store.ReadTasks([]drover.TaskID{id}, &rows)); err != nil {
+		row, err := ownTask(ctx, tx, c, id)
+		if err != nil {
 			return err
 		}
-		if len(rows) == 0 || rows[0].Tenant != c.Tenant {
-			return notFound("task", id)
-		}
-		row := rows[0]
 		if done, err := e.once(ctx, tx, c, r.Request, "mark", id.String(), x.now); err != nil || done {
 			return err
 		}

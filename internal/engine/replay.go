@@ -30,12 +30,8 @@ func (e *Engine) Replay(ctx context.Context, c Caller, id drover.TaskID, r Repla
 	var x *changes
 	err := e.reopening(ctx, func(tx store.Tx) error {
 		x = e.changes(e.now())
-		var rows []store.TaskRow
-		if err := tx.Pipe(ctx, store.ReadTasks([]drover.TaskID{id}, &rows)); err != nil {
+		if _, err := ownTask(ctx, tx, c, id); err != nil {
 			return err
-		}
-		if len(rows) == 0 || rows[0].Tenant != c.Tenant {
-			return notFound("task", id)
 		}
 		if done, err := e.once(ctx, tx, c, r.Request, "replay", id.String(), x.now); err != nil || done {
 			return err
@@ -85,15 +81,12 @@ func checkInput(field string, in json.RawMessage) error {
 // began: its elements stand for it now.
 func (e *Engine) expandedMap(ctx context.Context, c Caller, id drover.TaskID) (out drover.Task, err error) {
 	err = e.db.Read(ctx, func(tx store.Tx) error {
-		var rows []store.TaskRow
-		if err := tx.Pipe(ctx, store.ReadTasks([]drover.TaskID{id}, &rows)); err != nil {
+		row, err := ownTask(ctx, tx, c, id)
+		if err != nil {
 			return err
 		}
-		if len(rows) == 0 || rows[0].Tenant != c.Tenant {
-			return notFound("task", id)
-		}
-		live := &lifecycle.Task{Status: drover.Pending, Class: rows[0].Class, Generation: 2, Since: e.now()}
-		list, err := e.showTasks(ctx, tx, []taskState{{TaskRow: rows[0], live: live}})
+		live := &lifecycle.Task{Status: drover.Pending, Class: row.Class, Generation: 2, Since: e.now()}
+		list, err := e.showTasks(ctx, tx, []taskState{{TaskRow: row, live: live}})
 		if err == nil {
 			out = list[0]
 		}

@@ -332,16 +332,25 @@ func pageOf(ctx context.Context, tx store.Tx, r *store.Reach, statuses []drover.
 	return rows, last, nil
 }
 
-// oneTask reads a task of the caller's.
-func oneTask(ctx context.Context, tx store.Tx, c Caller, id drover.TaskID) (taskState, error) {
+// ownTask reads the record of a task of the caller's.
+func ownTask(ctx context.Context, tx store.Tx, c Caller, id drover.TaskID) (store.TaskRow, error) {
 	var rows []store.TaskRow
 	if err := tx.Pipe(ctx, store.ReadTasks([]drover.TaskID{id}, &rows)); err != nil {
-		return taskState{}, err
+		return store.TaskRow{}, err
 	}
 	if len(rows) == 0 || rows[0].Tenant != c.Tenant {
-		return taskState{}, notFound("task", id)
+		return store.TaskRow{}, notFound("task", id)
 	}
-	list, err := states(ctx, tx, rows)
+	return rows[0], nil
+}
+
+// oneTask reads a task of the caller's, and how it stands.
+func oneTask(ctx context.Context, tx store.Tx, c Caller, id drover.TaskID) (taskState, error) {
+	row, err := ownTask(ctx, tx, c, id)
+	if err != nil {
+		return taskState{}, err
+	}
+	list, err := states(ctx, tx, []store.TaskRow{row})
 	if err != nil {
 		return taskState{}, err
 	}
