@@ -30,7 +30,7 @@ const (
 	CodeExpression          Code = "expression-failed"       // 422
 	CodeExceedsLimit        Code = "request-exceeds-limit"   // 422: more than the limit has, or than any worker could give
 	CodeQuota               Code = "quota-exceeded"          // 429: the tenant has too much waiting; RetryAfter says when to ask again
-	CodeBudget              Code = "budget-exceeded"         // 422: the job is larger than the tenant's budget allows
+	CodeBudget              Code = "budget-exceeded"         // 422: more of something than may be made, such as limits
 	CodeRateLimited         Code = "rate-limited"            // 429: the queue takes no more now; RetryAfter says when to ask again
 	CodePreconditionFailed  Code = "precondition-failed"     // 412
 	CodePreconditionMissing Code = "precondition-required"   // 428

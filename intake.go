@@ -66,6 +66,8 @@ type IntakeRule struct {
 
 // IntakeMeasure is how much waits.
 type IntakeMeasure struct {
+	// Waiting is how many, counted up to a little more than the rule's max_waiting, or than
+	// 10,000 where that is less.
 	Waiting int64    `json:"waiting"`
 	Age     Duration `json:"age,omitzero"` // of the oldest
 	// Wait is the forecast for the queue; none where nothing is known.

@@ -141,6 +141,7 @@ var descriptions = map[string]string{
 	"IntakeMeasure":                   "IntakeMeasure is how much waits.",
 	"IntakeMeasure.age":               "of the oldest",
 	"IntakeMeasure.wait":              "Wait is the forecast for the queue; none where nothing is known.",
+	"IntakeMeasure.waiting":           "Waiting is how many, counted up to a little more than the rule's max_waiting, or than 10,000 where that is less.",
 	"IntakeRule":                      "IntakeRule bounds what is taken in.",
 	"IntakeRule.actor":                "Actor changed it last.",
 	"IntakeRule.changes":              "Changes are who changed it, and when it began and ceased to fire, the last first; lists leave them out.",

@@ -70,18 +70,7 @@ func (a *API) submitJob(w http.ResponseWriter, r *request) error {
 	return a.reply(w, r, http.StatusAccepted, protocol.SubmitResponse{JobID: s.JobID, Status: s.Status, Replayed: s.Replayed, Links: links})
 }
 
-// noDryRun refuses what would be done though somebody asked that it is not.
-func (r *request) noDryRun() error {
-	if dry, err := r.flag("dry_run"); err != nil || dry == nil || !*dry {
-		return err
-	}
-	return invalidQuery("dry_run", "is for POST /v1/jobs alone; send the job there")
-}
-
 func (a *API) submitBatch(w http.ResponseWriter, r *request) error {
-	if err := r.noDryRun(); err != nil {
-		return err
-	}
 	if r.Header.Get(protocol.HeaderIdempotencyKey) != "" {
 		return &drover.Error{Code: drover.CodeValidation, Detail: "a batch has no idempotency key of its own", Fields: []drover.FieldError{{
 			Field: protocol.HeaderIdempotencyKey, Message: "leave it out and give each job its idempotency_key or its job_id",
@@ -130,9 +119,6 @@ func bounded(field string, n, least, most int) error {
 var versioned = regexp.MustCompile(`^(.+)-v([0-9]{1,9})$`)
 
 func (a *API) submitProcessingJob(w http.ResponseWriter, r *request) error {
-	if err := r.noDryRun(); err != nil {
-		return err
-	}
 	var in protocol.ProcessingRequest
 	if err := a.body(w, r, &in); err != nil {
 		return err

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/drover-dev/drover"
@@ -170,11 +171,15 @@ func table() []route {
 		return route{method: "POST", path: "/v1/queues/{queue}/" + verb, id: verb + "Queue", tag: "queues", policy: operator(), handle: onQueue(of), summary: summary, about: about,
 			body: body{of: protocol.QueueRequest{}, optional: true, example: protocol.QueueRequest{Reason: "repairs"}}, answers: ok(drover.Queue{}, exampleQueue), codes: []drover.Code{drover.CodeNotFound, drover.CodePayloadTooLarge}}
 	}
-	limitParams := []param{
-		{in: inQuery, name: "dry_run", about: "`true` tells what would change, in `preview`, and changes nothing.", schema: object{{"type", "boolean"}}},
-		{in: inHeader, name: "If-Match", about: "The `ETag` that the limit must have.", schema: stringSchema},
-		{in: inHeader, name: "If-None-Match", about: "`*`: there must be none yet.", schema: stringSchema},
+	changeParams := func(tells string) []param {
+		return []param{
+			{in: inQuery, name: "dry_run", about: "`true` tells " + tells + ", and changes nothing.", schema: object{{"type", "boolean"}}},
+			{in: inHeader, name: "If-Match", about: "The `ETag` that it must have.", schema: stringSchema},
+		}
 	}
+	newParam := param{in: inHeader, name: "If-None-Match", about: "`*`: there must be none yet.", schema: stringSchema}
+	reasonParam := param{in: inQuery, name: "reason", about: "Kept with the change.", schema: stringSchema}
+	limitParams, intakeParams := changeParams("what would change, in `preview`"), changeParams("how things stand by it")
 	limitCodes := []drover.Code{drover.CodeConflict, drover.CodePreconditionFailed, drover.CodeBudget, drover.CodePayloadTooLarge}
 	notFound := []drover.Code{drover.CodeNotFound}
 	list := []drover.Code{drover.CodeCursorExpired}
@@ -336,10 +341,10 @@ func table() []route {
 		{method: "PUT", path: "/v1/limits/{limit}", id: "setLimit", tag: "limits", policy: scope("limits:admin"), handle: (*API).setLimit,
 			summary: "Make a limit, or change how much it has",
 			about:   "It holds from the commit on: a lowered limit lets nothing start until what is held is below it, and what runs goes on. Limits of the scopes global and queue, and shared ones, need the scope admin and a token of the tenant `system`, which makes no others.",
-			params:  limitParams, body: body{of: drover.NewLimit{}, example: exampleNewLimit}, answers: ok(drover.Limit{}, exampleLimit, "ETag"), codes: limitCodes},
+			params:  append(slices.Clip(limitParams), newParam), body: body{of: drover.NewLimit{}, example: exampleNewLimit}, answers: ok(drover.Limit{}, exampleLimit, "ETag"), codes: limitCodes},
 		{method: "DELETE", path: "/v1/limits/{limit}", id: "deleteLimit", tag: "limits", policy: scope("limits:admin"), handle: (*API).deleteLimit,
 			summary: "Remove a limit", about: "Nothing is bounded by it any more.",
-			params:  append([]param{{in: inQuery, name: "reason", about: "Kept with the change.", schema: stringSchema}}, limitParams[:2]...),
+			params:  append(slices.Clip(limitParams), reasonParam),
 			answers: append(ok(drover.Limit{}, exampleLimit), done("It is gone.")...), codes: append([]drover.Code{drover.CodeNotFound}, limitCodes...)},
 		{method: "GET", path: "/v1/intake", id: "listIntakeRules", tag: "intake", policy: scope("jobs:read"), handle: (*API).listIntake,
 			summary: "List rules of intake", about: "Those of the tenant and those of all tenants together, with how things stand.", answers: listOf(protocol.Page[drover.IntakeRule]{}, examplePage(exampleIntake))},
@@ -348,10 +353,10 @@ func table() []route {
 		{method: "PUT", path: "/v1/intake/{rule}", id: "setIntakeRule", tag: "intake", policy: scope("limits:admin"), handle: (*API).setIntake,
 			summary: "Make a rule of intake, or change it",
 			about:   "It is looked at every two seconds. A shared rule needs the scope admin and a token of the tenant `system`.",
-			params:  limitParams, body: body{of: drover.NewIntakeRule{}, example: exampleNewIntake}, answers: ok(drover.IntakeRule{}, exampleIntake, "ETag"), codes: limitCodes},
+			params:  append(slices.Clip(intakeParams), newParam), body: body{of: drover.NewIntakeRule{}, example: exampleNewIntake}, answers: ok(drover.IntakeRule{}, exampleIntake, "ETag"), codes: limitCodes},
 		{method: "DELETE", path: "/v1/intake/{rule}", id: "deleteIntakeRule", tag: "intake", policy: scope("limits:admin"), handle: (*API).deleteIntake,
 			summary: "Remove a rule of intake", about: "What it refused is taken again.",
-			params:  append([]param{{in: inQuery, name: "reason", about: "Kept with the change.", schema: stringSchema}}, limitParams...),
+			params:  append(slices.Clip(intakeParams), reasonParam),
 			answers: append(ok(drover.IntakeRule{}, exampleIntake), done("It is gone.")...), codes: append([]drover.Code{drover.CodeNotFound}, limitCodes...)},
 		{method: "GET", path: "/v1/circuits", id: "listCircuits", tag: "circuits", policy: scope("jobs:read"), handle: (*API).listCircuits,
 			summary: "List circuits", answers: listOf(protocol.Page[drover.Circuit]{}, examplePage(exampleCircuit))},

@@ -241,7 +241,7 @@ func (e *Engine) readParked(ctx context.Context, ids []drover.TaskID) (list []*p
 	}
 	for _, p := range list {
 		if p.sub != nil {
-			if err := e.settleIn(ctx, p.sub); err != nil {
+			if _, err := e.settleIn(ctx, p.sub, false); err != nil {
 				return nil, err
 			}
 		}

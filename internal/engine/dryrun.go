@@ -57,7 +57,7 @@ func (e *Engine) Preview(ctx context.Context, c Caller, n drover.NewJob) (j drov
 	j = drover.Job{ID: d.ID, Tenant: c.TenantName, Status: drover.Pending, Kind: d.Kind, Creator: c.Actor, Labels: d.Labels, Class: d.Class, Run: 1, Tasks: drover.Counts{Total: 1},
 		Input: d.Input, TraceID: traceID(d.ID, d.trace), CreatedAt: now.Time(), DueAt: lifecycle.At(d.DueAt).Time(), ExpiresAt: lifecycle.At(d.ExpiresAt).Time()}
 	if d.plan != nil {
-		j.Pipeline, j.PipelineVersion, j.Tasks.Total = d.plan.Name, int(d.plan.Version), len(d.plan.Nodes)
+		j.Pipeline, j.PipelineVersion, j.Tasks.Total = d.plan.Name, int(d.plan.Version), len(d.plan.Start())
 	}
 	j.Tasks.Pending = j.Tasks.Total
 	return j, false, nil

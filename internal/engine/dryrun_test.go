@@ -13,9 +13,16 @@ import (
 func TestADryRunRefusesWhatASubmitRefuses(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.apply("pipeline: p\ninput: {type: object, required: [n]}\ntasks: {a: {run: x}, b: {run: x, needs: [a]}}\n")
+		w.apply("pipeline: p\ninput: {type: object, required: [n]}\ntasks: {a: {run: x, queue: far, fallback: spare}, b: {run: x, needs: [a]}, spare: {run: x, queue: spare}}\n")
 		w.limit("license", drover.NewLimit{Max: 1})
 		first := w.submit(drover.NewJob{Kind: "k", IdempotencyKey: "known", Input: json.RawMessage("1")})
+		j, repeated, err := w.Preview(ctx, w.c, drover.NewJob{Pipeline: "p", Input: json.RawMessage(`{"n":1}`), Labels: map[string]string{"team": "a"}, IdempotencyKey: "new"})
+		if err != nil || repeated || j.Pipeline != "p" || j.PipelineVersion != 1 || j.Tasks != (drover.Counts{Total: 2, Pending: 2}) || j.Class != drover.Normal || j.Labels["team"] != "a" {
+			t.Errorf("a pipeline: %+v %v %v", j, repeated, err)
+		}
+		if n := w.count("SELECT count(*) FROM queues WHERE name IN ('far', 'spare')"); n != 0 {
+			t.Error("queues of a pipeline have been made")
+		}
 		for what, n := range map[string]drover.NewJob{
 			"nothing to run":         {},
 			"a pipeline not there":   {Pipeline: "q"},
@@ -40,10 +47,6 @@ func TestADryRunRefusesWhatASubmitRefuses(t *testing.T) {
 		known, repeated, err := w.Preview(ctx, w.c, drover.NewJob{Kind: "k", IdempotencyKey: "known", Input: json.RawMessage("1")})
 		if err != nil || !repeated || known.ID != first {
 			t.Errorf("a repeat: %+v %v %v", known, repeated, err)
-		}
-		j, repeated, err := w.Preview(ctx, w.c, drover.NewJob{Pipeline: "p", Input: json.RawMessage(`{"n":1}`), Labels: map[string]string{"team": "a"}, IdempotencyKey: "new"})
-		if err != nil || repeated || j.Pipeline != "p" || j.PipelineVersion != 1 || j.Tasks != (drover.Counts{Total: 2, Pending: 2}) || j.Class != drover.Normal || j.Labels["team"] != "a" {
-			t.Errorf("a pipeline: %+v %v %v", j, repeated, err)
 		}
 		if j, _, err = w.Preview(ctx, w.c, drover.NewJob{Kind: "k", Queue: "never", IdempotencyKey: "new"}); err != nil || j.Kind != "k" || j.Tasks.Total != 1 {
 			t.Errorf("a kind: %+v %v", j, err)

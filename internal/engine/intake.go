@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -20,6 +20,8 @@ const (
 	maxIntakeRules = 1000
 	// maxWaiting is how many tasks a rule can count.
 	maxWaiting = 100_000
+	// countedOf is up to how many tasks are counted for a rule that bounds no number.
+	countedOf = 10_000
 	// comeBack is what a refused client is told: rules are looked at more often.
 	comeBack = 5 * time.Second
 )
@@ -112,24 +114,33 @@ func (e *Engine) intakeOf(ctx context.Context, c Caller, name string, n drover.N
 			return row, err
 		}
 	}
-	for name, to := range map[string]*int32{n.Queue: &row.Queue, n.DivertTo: &row.Divert} {
-		if name == "" {
+	for _, q := range []struct {
+		name string
+		to   *int32
+	}{{n.Queue, &row.Queue}, {n.DivertTo, &row.Divert}} {
+		if q.name == "" {
 			continue
 		}
-		if *to, err = e.findQueue(ctx, name, dry); err != nil {
+		if *q.to, err = e.findQueue(ctx, q.name, dry); err != nil {
 			return row, err
 		}
 	}
 	return row, nil
 }
 
-// findQueue returns the number of a queue, made when it does not exist, or, in a dry
-// run, 0 then.
+// noQueue stands in a dry run for a queue that is not there: nothing is in it.
+const noQueue = math.MaxInt32
+
+// findQueue returns the number of a queue, made when it does not exist; in a dry run
+// noQueue then.
 func (e *Engine) findQueue(ctx context.Context, name string, dry bool) (id int32, err error) {
 	if !dry {
 		return e.queue(ctx, name)
 	}
 	err = e.db.Read(ctx, func(tx store.Tx) (err error) { id, err = e.knownQueue(ctx, tx, name); return err })
+	if id == 0 {
+		id = noQueue
+	}
 	return id, err
 }
 
@@ -140,7 +151,11 @@ func (e *Engine) SetIntake(ctx context.Context, c Caller, name string, n drover.
 	if err != nil {
 		return drover.IntakeRule{}, err
 	}
-	return e.changeIntake(ctx, c, row, p, dry, n.Reason, false)
+	x, err := e.changeIntake(ctx, c, row, p, dry, n.Reason, false)
+	if dry && err == nil {
+		x.Queue, x.DivertTo = n.Queue, n.DivertTo // which may not be there yet
+	}
+	return x, err
 }
 
 // DeleteIntake removes a rule of intake: what it refused is taken again.
@@ -165,6 +180,11 @@ func (e *Engine) changeIntake(ctx context.Context, c Caller, to store.IntakeRow,
 	}
 	err = run(ctx, func(tx store.Tx) error {
 		now := e.now()
+		if !dry { // of two changes one waits for the other
+			if err := tx.Pipe(ctx, store.LockLeader(leadName)); err != nil {
+				return err
+			}
+		}
 		var rules []store.IntakeRow
 		if err := tx.Pipe(ctx, store.ReadIntake(&rules)); err != nil {
 			return err
@@ -211,23 +231,12 @@ func (e *Engine) changeIntake(ctx context.Context, c Caller, to store.IntakeRow,
 		case was.ID == 0:
 			stmt = store.InsertIntake(to)
 		}
-		var locked []store.IntakeRow // in this order: of two changes at once one waits
-		if err := tx.Pipe(ctx, store.LockIntake(to.Tenant, to.Name, &locked), stmt, store.InsertLimitChange(change), store.LiftGate(now)); err != nil || remove {
+		if err := tx.Pipe(ctx, stmt, store.InsertLimitChange(change), store.LiftGate(now), store.ReadIntake(&rules)); err != nil || remove {
 			return err
 		}
-		if len(locked) > 0 && locked[0].Version != was.Version {
-			return store.ErrRetry
-		}
-		var rows []store.IntakeRow
-		if err := tx.Pipe(ctx, store.LockIntake(to.Tenant, to.Name, &rows)); err != nil || len(rows) == 0 {
-			return cmp.Or(err, store.ErrRetry)
-		}
-		out, err = e.showIntake(ctx, tx, rows[0], nil)
+		out, err = e.showIntake(ctx, tx, findIntake(rules, to.Tenant, to.Name), nil)
 		return err
 	})
-	if errors.Is(err, store.ErrUnique) {
-		err = drover.Errorf(drover.CodeConflict, "rule %s was made in this moment by somebody else", to.Name)
-	}
 	if err != nil {
 		return drover.IntakeRule{}, fmt.Errorf("rule of intake %s: %w", cut(to.Name), err)
 	}
@@ -240,11 +249,14 @@ func (e *Engine) changeIntake(ctx context.Context, c Caller, to store.IntakeRow,
 // newIntakeOf is a rule as a person writes it.
 func (e *Engine) newIntakeOf(ctx context.Context, tx store.Tx, x store.IntakeRow) (n drover.NewIntakeRule, err error) {
 	n = drover.NewIntakeRule{Shared: x.Tenant == 0, Kind: x.Kind, MaxWaiting: x.Waiting, MaxAge: drover.Duration(x.Age), MaxWait: drover.Duration(x.Wait), Then: actName(x.Act), Class: x.Class}
-	for id, to := range map[int32]*string{x.Queue: &n.Queue, x.Divert: &n.DivertTo} {
-		if id == 0 {
+	for _, q := range []struct {
+		id int32
+		to *string
+	}{{x.Queue, &n.Queue}, {x.Divert, &n.DivertTo}} {
+		if q.id == 0 || q.id == noQueue {
 			continue
 		}
-		if *to, err = e.queueNameOf(ctx, tx, id); err != nil {
+		if *q.to, err = e.queueNameOf(ctx, tx, q.id); err != nil {
 			return n, err
 		}
 	}
@@ -361,29 +373,46 @@ func (e *Engine) measure(ctx context.Context, tx store.Tx, rules []store.IntakeR
 	if len(rules) == 0 {
 		return out, nil
 	}
-	var rows []store.WaitLine
-	if err := store.WaitLines(ctx, tx, e.counts, &rows); err != nil {
+	var queues []int32
+	for _, x := range rules {
+		if queues = append(queues, x.Queue); x.Queue == 0 {
+			queues = nil // all of them
+			break
+		}
+	}
+	ready, queued, err := store.StandingLines(ctx, tx, slices.Compact(slices.Sorted(slices.Values(queues))))
+	if err != nil {
 		return nil, err
 	}
 	now := e.now()
-	for i := range out {
-		out[i].Wait = -1
-	}
-	for _, l := range rows {
-		if l.Kind != store.WaitsReady && l.Kind != store.WaitsQueued {
-			continue
+	for i := range rules {
+		x := &rules[i]
+		covered := func(all []store.Line) (out []store.Line, err error) {
+			for _, l := range all {
+				lane, err := e.laneOf(ctx, tx, l.Lane)
+				if err != nil {
+					return nil, err
+				}
+				if covers(x, &lane) {
+					out = append(out, l)
+				}
+			}
+			return out, nil
 		}
-		lane, err := e.laneOf(ctx, tx, l.Lane)
+		r, err := covered(ready)
 		if err != nil {
 			return nil, err
 		}
-		for i := range rules {
-			x := &rules[i]
-			if x.Tenant != 0 && x.Tenant != lane.Tenant || x.Queue != 0 && x.Queue != l.Queue || x.Kind != "" && x.Kind != lane.Kind {
-				continue
-			}
-			out[i].Waiting += l.N
-			out[i].Age = max(out[i].Age, now.Sub(l.Since))
+		q, err := covered(queued)
+		if err != nil {
+			return nil, err
+		}
+		n, since, err := store.CountStanding(ctx, tx, r, q, max(x.Waiting, countedOf))
+		if err != nil {
+			return nil, err
+		}
+		if out[i] = (admit.Measure{Waiting: n, Wait: -1}); n > 0 {
+			out[i].Age = max(now.Sub(since), 0)
 		}
 	}
 	if !slices.ContainsFunc(rules, func(x store.IntakeRow) bool { return x.Wait > 0 }) {
@@ -413,13 +442,21 @@ func (e *Engine) measure(ctx context.Context, tx store.Tx, rules []store.IntakeR
 	return out, nil
 }
 
-// IntakeOnce looks which rules of intake fire, and which do no longer.
+// IntakeOnce looks which rules of intake fire, and which do no longer. Where a server
+// decides who may run, that one alone looks.
 func (e *Engine) IntakeOnce(ctx context.Context) (int, error) {
+	e.admitter.mu.Lock()
+	mine := e.admitter.holder
+	e.admitter.mu.Unlock()
 	var rules, changed []store.IntakeRow
 	err := e.db.Read(ctx, func(tx store.Tx) error {
 		rules, changed = nil, nil
-		if err := tx.Pipe(ctx, store.ReadIntake(&rules)); err != nil {
+		var l store.Leader
+		if err := tx.Pipe(ctx, store.ReadIntake(&rules), store.ReadLeader(leadName, &l)); err != nil {
 			return err
+		}
+		if l.ExpiresAt > e.now() && l.Holder != mine {
+			return nil
 		}
 		all, err := e.measure(ctx, tx, rules)
 		if err != nil {
@@ -476,6 +513,11 @@ func (e *Engine) IntakeOnce(ctx context.Context) (int, error) {
 	return len(told), nil
 }
 
+// covers tells if a rule is about the tasks of a lane.
+func covers(x *store.IntakeRow, k *store.LaneKey) bool {
+	return (x.Tenant == 0 || x.Tenant == k.Tenant) && (x.Queue == 0 || x.Queue == k.Queue) && (x.Kind == "" || x.Kind == k.Kind)
+}
+
 // takesIn applies the rules that fire to a new task: it is refused, or to go to another
 // queue.
 func (g *gate) takesIn(k *store.LaneKey, class drover.Class) (refused *drover.Error, divert *store.IntakeRow) {
@@ -484,7 +526,7 @@ func (g *gate) takesIn(k *store.LaneKey, class drover.Class) (refused *drover.Er
 	}
 	for i := range g.intake {
 		x := &g.intake[i]
-		if !x.Firing || x.Tenant != 0 && x.Tenant != k.Tenant || x.Queue != 0 && x.Queue != k.Queue || x.Kind != "" && x.Kind != k.Kind || x.Act == store.ActShed && class < x.Class {
+		if !x.Firing || !covers(x, k) || x.Act == store.ActShed && class < x.Class {
 			continue
 		}
 		if x.Act == store.ActDivert {
@@ -536,7 +578,7 @@ func (e *Engine) intake(ctx context.Context, c Caller, d *draft) error {
 
 // intakeOfPlan applies the rules that fire to a job of a pipeline: it is refused when
 // one of its tasks would be. What is diverted is single tasks only.
-func (g *gate) intakeOfPlan(p *compiled, class drover.Class) *drover.Error {
+func (g *gate) intakeOfPlan(p *compiled, at []place, class drover.Class) *drover.Error {
 	if g == nil || len(g.intake) == 0 {
 		return nil
 	}
@@ -545,8 +587,8 @@ func (g *gate) intakeOfPlan(p *compiled, class drover.Class) *drover.Error {
 		if n.Sub != "" {
 			continue // its own tasks are not known before it runs
 		}
-		k := laneKeyOf(p, n, p.at[i].queue)
-		if refused, _ := g.takesIn(&k, class); refused != nil {
+		k := laneKeyOf(p, n, at[i].queue)
+		if refused, _ := g.takesIn(&k, pickClass(n.Class, class)); refused != nil {
 			return refused
 		}
 	}

@@ -3,7 +3,11 @@ package engine_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,6 +140,71 @@ func TestWhatIsShedAndWhatIsDiverted(t *testing.T) {
 	})
 }
 
+// TestMuchOfOthersHidesNoBacklog: what counts for a rule is counted by itself, however
+// much else waits, and a job of a pipeline goes by the classes of its tasks.
+func TestMuchOfOthersHidesNoBacklog(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.CountUpTo(10)
+		for n := range 12 {
+			other, err := w.EnsureTenant(ctx, fmt.Sprintf("other%d", n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Submit(ctx, other, slices.Repeat([]drover.NewJob{{Kind: "k", Class: drover.Interactive}}, 5)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.rule("mine", drover.NewIntakeRule{Queue: "default", MaxWaiting: 20, Then: drover.IntakeShed, Class: drover.Batch})
+		for n := range 21 {
+			w.submit(drover.NewJob{Kind: fmt.Sprintf("k%d", n%4), Class: drover.Batch})
+		}
+		w.step("intake", w.IntakeOnce)
+		if code, err := w.takes(drover.NewJob{Kind: "k", Class: drover.Batch}); code != drover.CodeRateLimited || !strings.Contains(err.Detail, "21 tasks wait") {
+			t.Errorf("with 21: %s %v", code, err)
+		}
+		w.apply("pipeline: p\ntasks: {a: {run: x}, b: {run: x, class: batch}}\n")
+		w.apply("pipeline: q\ntasks: {a: {run: x, class: normal}}\n")
+		if code, _ := w.takes(drover.NewJob{Pipeline: "p"}); code != drover.CodeRateLimited {
+			t.Errorf("a pipeline with a task of that class: %s", code)
+		}
+		if code, _ := w.takes(drover.NewJob{Pipeline: "q", Class: drover.Batch}); code != "ok" {
+			t.Errorf("a pipeline without one: %s", code)
+		}
+	})
+}
+
+// TestRulesThatAreChangedAtOnce: each is made, and a change of a version that has gone
+// is refused, whoever was faster.
+func TestRulesThatAreChangedAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		var all sync.WaitGroup
+		for n := range 8 {
+			all.Go(func() {
+				if _, err := w.SetIntake(ctx, w.c, fmt.Sprintf("r%d", n), drover.NewIntakeRule{MaxWaiting: 5, Then: drover.IntakeThrottle}, engine.Precondition{New: true}, false); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		var gone atomic.Int32
+		for range 6 {
+			all.Go(func() {
+				if _, err := w.DeleteIntake(ctx, w.c, "r0", "", engine.Precondition{Version: 1}, false); err == nil {
+					gone.Add(1)
+				} else if c := drover.CodeOf(err); c != drover.CodePreconditionFailed && c != drover.CodeNotFound {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if list, err := w.Intake(ctx, w.c); err != nil || len(list) != 7 || gone.Load() != 1 {
+			t.Errorf("%d rules are left, %d deletes succeeded, %v", len(list), gone.Load(), err)
+		}
+	})
+}
+
 // TestATenantHasABacklogOfItsOwn: another's does not count, and a rule for all is set by
 // the installation alone.
 func TestATenantHasABacklogOfItsOwn(t *testing.T) {
@@ -195,6 +264,10 @@ func TestADryRunOfARuleTellsWhatItWouldDo(t *testing.T) {
 		}
 		if list, err := w.Intake(ctx, w.c); err != nil || len(list) != 0 {
 			t.Errorf("%v %v", list, err)
+		}
+		r, err = w.SetIntake(ctx, w.c, "r", drover.NewIntakeRule{Queue: "never", MaxWaiting: 2, Then: drover.IntakeDivert, DivertTo: "either"}, engine.Precondition{}, true)
+		if err != nil || r.Firing || r.Measured.Waiting != 0 || r.Queue != "never" || r.DivertTo != "either" || w.count("SELECT count(*) FROM queues WHERE name IN ('never', 'either')") != 0 {
+			t.Errorf("of queues that are not there: %+v %v", r, err)
 		}
 		for field, n := range map[string]drover.NewIntakeRule{
 			"max_waiting": {Then: drover.IntakeThrottle},

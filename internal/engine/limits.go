@@ -134,18 +134,8 @@ func (e *Engine) limitOf(ctx context.Context, c Caller, name string, n drover.Ne
 		}
 	}
 	var err error
-	switch {
-	case n.Queue == "":
-	case dry: // which makes no queue
-		err = e.db.Read(ctx, func(tx store.Tx) (err error) {
-			row.Queue, err = e.knownQueue(ctx, tx, n.Queue)
-			return err
-		})
-		if row.Queue == 0 {
-			row.Queue = math.MaxInt32
-		}
-	default:
-		row.Queue, err = e.queue(ctx, n.Queue)
+	if n.Queue != "" {
+		row.Queue, err = e.findQueue(ctx, n.Queue, dry)
 	}
 	return row, err
 }

@@ -550,7 +550,8 @@ func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft, of *offe
 	case d.plan == nil:
 		return drover.Errorf(drover.CodeNotFound, "there is no pipeline %q; register it with 'drover pipeline apply FILE'", cut(name))
 	}
-	if err := e.settleIn(ctx, d.plan); err != nil {
+	at, err := e.settleIn(ctx, d.plan, d.dry)
+	if err != nil {
 		return err
 	}
 	for i := range d.plan.Nodes {
@@ -558,20 +559,20 @@ func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft, of *offe
 		if d.late != nil || n.Asks.Empty() {
 			continue
 		}
-		if d.late, err = e.checkLimits(ctx, of, laneKeyOf(d.plan, n, d.plan.at[i].queue), n.Asks, d.late); err != nil {
+		if d.late, err = e.checkLimits(ctx, of, laneKeyOf(d.plan, n, at[i].queue), n.Asks, d.late); err != nil {
 			return err
 		}
 		if d.late != nil {
 			d.late.Detail = fmt.Sprintf("task %q: %s", n.Name, d.late.Detail)
 		}
 	}
-	for _, at := range d.plan.at {
+	for _, at := range at {
 		if g := e.gate.Load(); d.late == nil && g != nil {
 			d.late = g.takesJobs(at.queue)
 		}
 	}
 	if d.late == nil {
-		d.late = e.gate.Load().intakeOfPlan(d.plan, d.Class)
+		d.late = e.gate.Load().intakeOfPlan(d.plan, at, d.Class)
 	}
 	if err := d.plan.CheckInput(d.Input); err != nil {
 		return err
@@ -582,28 +583,32 @@ func (e *Engine) checkPipeline(ctx context.Context, c Caller, d *draft, of *offe
 // place is where a node's tasks wait.
 type place struct{ queue, lane int32 }
 
-// settleIn finds the queue and lane of each node of a plan, once.
-func (e *Engine) settleIn(ctx context.Context, p *compiled) error {
+// settleIn finds the queue and lane of each node of a plan, once. In a dry run nothing
+// is made, and lanes are of no use.
+func (e *Engine) settleIn(ctx context.Context, p *compiled, dry bool) ([]place, error) {
 	p.placing.Lock()
 	defer p.placing.Unlock()
 	if p.at != nil {
-		return nil
+		return p.at, nil
 	}
 	at := make([]place, len(p.Nodes))
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		q, err := e.queue(ctx, n.Queue)
+		q, err := e.findQueue(ctx, n.Queue, dry)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		l, err := e.lane(ctx, laneKeyOf(p, n, q))
-		if err != nil {
-			return err
+		if at[i].queue = q; dry {
+			continue
 		}
-		at[i] = place{q, l}
+		if at[i].lane, err = e.lane(ctx, laneKeyOf(p, n, q)); err != nil {
+			return nil, err
+		}
 	}
-	p.at = at
-	return nil
+	if !dry {
+		p.at = at
+	}
+	return at, nil
 }
 
 // fingerprint is the same for two requests that ask for the same job. The input

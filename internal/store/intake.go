@@ -1,6 +1,10 @@
 package store
 
 import (
+	"context"
+	"maps"
+	"slices"
+
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/store/driver"
 )
@@ -39,7 +43,6 @@ const intakeCols = "id, tenant, name, queue, kind, waiting, age, wait, act, clas
 
 var (
 	readIntake   = driver.New("read rules of intake", "", "SELECT "+intakeCols+" FROM intake_rules ORDER BY id")
-	lockIntake   = driver.New("lock a rule of intake", "", "SELECT "+intakeCols+" FROM intake_rules WHERE tenant = $1 AND name = $2 {for update}")
 	insertIntake = driver.New("insert rule of intake", "",
 		"INSERT INTO intake_rules ("+intakeCols+") SELECT coalesce(max(id), 0) + 1, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, 0, '', 1, $11, $11, $12 FROM intake_rules")
 	updateIntake = driver.New("update rule of intake", "",
@@ -58,11 +61,6 @@ func scanIntake(r driver.Row) (x IntakeRow, err error) {
 
 // ReadIntake reads every rule, by number.
 func ReadIntake(rows *[]IntakeRow) Stmt { return Stmt{Text: readIntake, Scan: into(rows, scanIntake)} }
-
-// LockIntake locks and reads a rule, if there is one.
-func LockIntake(tenant int32, name string, rows *[]IntakeRow) Stmt {
-	return Stmt{Text: lockIntake, Args: []any{tenant, name}, Scan: into(rows, scanIntake)}
-}
 
 // InsertIntake stores a new rule; its number is made here.
 func InsertIntake(x IntakeRow) Stmt {
@@ -83,4 +81,58 @@ func DeleteIntake(x IntakeRow) Stmt {
 // changed is 0 when somebody else was faster.
 func FireIntake(x IntakeRow, changed *int64) Stmt {
 	return Stmt{Text: fireIntake, Args: []any{x.ID, x.Version, flag(x.Firing), int64(x.FiredAt), x.Why}, Affected: changed}
+}
+
+// Standing lines are those of the READY and QUEUED tasks of queues that no hold keeps,
+// up to linesCounted of each queue; no queues are all.
+func StandingLines(ctx context.Context, tx Tx, queues []int32) (ready, queued []Line, err error) {
+	if len(queues) == 0 {
+		names, err := QueueNames(ctx, tx)
+		if err != nil {
+			return nil, nil, err
+		}
+		queues = slices.Sorted(maps.Keys(names))
+	}
+	var list []Stmt
+	for _, q := range queues {
+		list = append(list, linesOfQueue(readyTexts, q, linesCounted, &ready), linesOfQueue(queuedTexts, q, linesCounted, &queued))
+	}
+	return ready, queued, tx.Pipe(ctx, list...)
+}
+
+// countRounds bounds how often CountStanding looks.
+const countRounds = 16
+
+// CountStanding counts the tasks of lines until there are more than most, and tells
+// since when the first that it looked at is ready. It looks at little more than that
+// many rows in each round, and a line that has been counted to its end is not looked at
+// again.
+func CountStanding(ctx context.Context, tx Tx, ready, queued []Line, most int64) (n int64, first instant, err error) {
+	var whole, open int64 // of lines that are counted to their end, of the others so far
+	for round := 0; round < countRounds && len(ready)+len(queued) > 0; round++ {
+		each := min((most-whole)/int64(len(ready)+len(queued))+1, most)
+		open = 0
+		look := func(t lineTexts, lines *[]Line) Stmt {
+			all := *lines
+			*lines = nil
+			return countLines(t, all, int32(each)+1, func(l Line, since instant) {
+				if first == 0 || since < first {
+					first = since
+				}
+				if l.Count > each {
+					open += l.Count
+					*lines = append(*lines, l)
+				} else {
+					whole += l.Count
+				}
+			})
+		}
+		if err := tx.Pipe(ctx, look(readyTexts, &ready), look(queuedTexts, &queued)); err != nil {
+			return 0, 0, err
+		}
+		if whole+open > most {
+			break
+		}
+	}
+	return whole + open, first, nil
 }
