@@ -362,7 +362,9 @@ func run(ctx context.Context, db *database, seed uint64, o Options) (*Result, er
 			w.after(a.at, func() { w.clients[a.client].begin(a) })
 		}
 	}
-	w.after(p.chaos*9/10, w.enough)
+	if len(o.WithoutFaults) == 0 { // else it is to be seen what the others do alone
+		w.after(p.chaos*9/10, func() { r.Faults = append(r.Faults, w.enough()...) })
+	}
 	w.after(p.chaos, w.heal)
 	for w.step() && !w.over() {
 	}
@@ -378,13 +380,17 @@ func run(ctx context.Context, db *database, seed uint64, o Options) (*Result, er
 }
 
 // enough lets faults strike that need nobody to do something, where few have struck when
-// their time is almost over: what was drawn may have met nothing.
-func (w *world) enough() {
+// their time is almost over: what was drawn may have met nothing. It returns which.
+func (w *world) enough() (list []string) {
+	alive := max(0, slices.IndexFunc(w.workers, func(k *worker) bool { return k.alive }))
 	for _, k := range []Kind{LostWakeUp, WorkerPause, WorkerCrash} {
 		if len(w.struck) < leastKinds && !w.struck[k] {
-			w.arm(&fault{kind: k, for_: w.plan.lease})
+			f := &fault{kind: k, at: w.since(), target: alive, for_: w.plan.lease}
+			list = append(list, f.String())
+			w.arm(f)
 		}
 	}
+	return list
 }
 
 // heal ends all faults: from here on everything must come to its end.
