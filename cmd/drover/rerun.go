@@ -172,7 +172,7 @@ opened again; what has run below stays as it is (drover job rerun --from runs th
 	cmd.Flags().StringVar(&status, "status", "", "SUCCEEDED, FAILED or SKIPPED")
 	cmd.Flags().StringVar(&output, "output", "", "the output of a success: JSON, @FILE, or - for standard input")
 	cmd.Flags().StringVar(&m.Reason, "reason", "", "why, for the record; it must be there")
-	cmd.Flags().StringVar(&m.RequestID, "request-id", "", "repeating the command with this id within 24 h gives the first answer (default: one of its own)")
+	cmd.Flags().StringVar(&m.RequestID, "request-id", "", "repeating the command with this id within 24 h does nothing more (default: one of its own)")
 	must(cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(completions(markStatuses), cobra.ShellCompDirectiveNoFileComp)))
 	a.ofJobFlag(cmd, &job)
 	return cmd

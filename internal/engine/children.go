@@ -384,7 +384,7 @@ func (e *Engine) makeChild(ctx context.Context, tx store.Tx, x *changes, j *stor
 		return false, err
 	}
 	n := &plan.Nodes[of.Node]
-	row := store.ChildRow{Task: of.ID, Generation: of.Generation, Job: of.Job, Abandon: n.Abandon, Depth: depth, Error: []byte{}, CreatedAt: x.now}
+	row := store.ChildRow{Task: of.ID, Generation: of.Generation, Job: of.Job, Abandon: n.Abandon, Depth: depth, Error: []byte{}}
 	var bad *drover.Error
 	switch {
 	case refused != nil:
@@ -651,9 +651,7 @@ func (e *Engine) fillChildren(ctx context.Context, tx store.Tx, r store.JobRow, 
 		return err
 	}
 	for _, c := range rows {
-		if !c.Child.IsZero() {
-			j.Children = append(j.Children, drover.Child{JobID: c.Child, TaskID: c.Task, Generation: int(c.Generation)})
-		}
+		j.Children = append(j.Children, drover.Child{JobID: c.Child, TaskID: c.Task, Generation: int(c.Generation)})
 	}
 	return nil
 }

@@ -183,6 +183,60 @@ func TestCancelAndPauseReachTheChildren(t *testing.T) {
 	})
 }
 
+// TestOnlyChildrenThatLiveAreAsked: what has ended, or was never made, has nothing to be
+// told, and takes no place among the children that are shown.
+func TestOnlyChildrenThatLiveAreAsked(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: leaf\ninput: {type: integer}\ntasks: {a: {run: x}}\n")
+		w.apply("pipeline: top\non_failure: continue\ntasks: {sub: {pipeline: leaf, for_each: [" + strings.Repeat(`"", `, 110) + "1, 2]}}\n")
+		id := w.submit(drover.NewJob{Pipeline: "top"})
+		w.quieten()
+		w.settle(ok(w.acquire(1)[0], "1"))
+		w.quieten()
+		if n := len(w.job(id).Children); n != 2 {
+			t.Errorf("%d children are shown, want 2", n)
+		}
+		asked := map[string]int64{}
+		w.db.Driver = &affects{w.db.Driver, asked}
+		if _, err := w.Pause(t.Context(), w.c, id, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		if n := asked["ask something of children"]; n != 1 {
+			t.Errorf("%d children were asked to pause, 1 lives", n)
+		}
+		if _, err := w.Cancel(t.Context(), w.c, id, engine.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		w.quieten()
+		w.audit()
+	})
+}
+
+// affects is a driver that counts how many rows statements change.
+type affects struct {
+	driver.Driver
+	rows map[string]int64
+}
+
+func (a *affects) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	return a.Driver.Write(ctx, func(tx driver.Tx) error { return fn(affectsTx{tx, a.rows}) })
+}
+
+type affectsTx struct {
+	driver.Tx
+	rows map[string]int64
+}
+
+func (x affectsTx) Pipe(ctx context.Context, list ...driver.Stmt) error {
+	err := x.Tx.Pipe(ctx, list...)
+	for _, s := range list {
+		if s.Affected != nil {
+			x.rows[s.Text.Name] += *s.Affected
+		}
+	}
+	return err
+}
+
 // TestAFailureStopsWhatTheOthersRun, unless what runs may end.
 func TestAFailureStopsWhatTheOthersRun(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {

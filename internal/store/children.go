@@ -31,23 +31,22 @@ type ChildRow struct {
 	Want       Want
 	Depth      int32
 	Error      []byte
-	CreatedAt  instant
 }
 
 // noParent is what stands for the parent of a job that nobody runs.
 const noParent = "coalesce(j.parent_task, " + wholeJob + ")"
 
-const childCols = "c.task_id, c.generation, c.job_id, c.child, c.abandon, c.want, c.depth, c.error, c.created_at"
+const childCols = "c.task_id, c.generation, c.job_id, c.child, c.abandon, c.want, c.depth, c.error"
 
 var (
 	insertChildJobs = driver.Insert("insert jobs of tasks", "jobs", "id uuid, tenant int, pipeline int, kind text, class smallint, creator text, labels bytea, input bytea, trace text, due_at bigint, expires_at bigint, created_at bigint, fingerprint bytea, parent_task uuid")
-	insertChildren  = driver.Insert("insert children", "job_children", "task_id uuid, generation int, job_id uuid, child uuid, abandon smallint, want smallint, depth int, error bytea, created_at bigint")
+	insertChildren  = driver.Insert("insert children", "job_children", "task_id uuid, generation int, job_id uuid, child uuid, abandon smallint, want smallint, depth int, error bytea")
 	readChildren    = driver.New("read children", "task_id uuid, generation int", "SELECT "+childCols+" FROM {rows} JOIN job_children c ON c.task_id = {task_id} AND c.generation = {generation}")
 	readParents     = driver.New("read parents of jobs", "id uuid", "SELECT "+childCols+" FROM {rows} JOIN job_children c ON c.child = {id}")
-	childrenOf      = driver.New("read children of a job", "", "SELECT "+childCols+" FROM job_children c WHERE c.job_id = $1 ORDER BY c.child LIMIT $2")
-	askChildren     = driver.New("ask something of children", "", "UPDATE job_children SET want = $2 WHERE job_id = $1 AND abandon = 0 AND want < 3 AND want <> $2 AND child <> "+wholeJob)
+	childrenOf      = driver.New("read children of a job", "", "SELECT "+childCols+" FROM job_children c WHERE c.job_id = $1 AND c.child <> "+wholeJob+" ORDER BY c.child LIMIT $2")
+	askChildren     = driver.New("ask something of children", "", fmt.Sprintf("UPDATE job_children SET want = $2 WHERE job_id = $1 AND abandon = 0 AND want < %d AND want <> $2 AND EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = job_children.child)", WantCancel))
 	stopChild       = driver.New("ask a child to stop", "", fmt.Sprintf("UPDATE job_children SET want = %d WHERE task_id = $1 AND generation = $2 AND abandon = 0 AND want < %[1]d AND child <> ", WantCancel)+wholeJob)
-	wanted          = driver.New("read what is asked of children", "", "SELECT "+childCols+" FROM job_children c WHERE c.want BETWEEN 1 AND 3 ORDER BY c.task_id, c.generation LIMIT $1")
+	wanted          = driver.New("read what is asked of children", "", fmt.Sprintf("SELECT "+childCols+" FROM job_children c WHERE c.want BETWEEN %d AND %d ORDER BY c.task_id, c.generation LIMIT $1", WantPause, WantCancel))
 	passedOn        = driver.New("note what was passed on to a child", "", "UPDATE job_children SET want = $4 WHERE task_id = $1 AND generation = $2 AND want = $3")
 	takeWaiting     = driver.New("take waiting", "job_id uuid, node int, idx int, generation int",
 		fmt.Sprintf("DELETE FROM task_delayed {using} WHERE task_delayed.job_id = {job_id} AND task_delayed.node = {node} AND task_delayed.idx = {idx} AND task_delayed.generation = {generation} AND task_delayed.status = %d RETURNING %s", drover.Waiting, qualify("task_delayed", delayedCols)))
@@ -59,7 +58,7 @@ var (
 
 func scanChild(r driver.Row) (c ChildRow, err error) {
 	var abandon int16
-	err = r.Scan((*[16]byte)(&c.Task), &c.Generation, (*[16]byte)(&c.Job), (*[16]byte)(&c.Child), &abandon, (*int16)(&c.Want), &c.Depth, &c.Error, (*int64)(&c.CreatedAt))
+	err = r.Scan((*[16]byte)(&c.Task), &c.Generation, (*[16]byte)(&c.Job), (*[16]byte)(&c.Child), &abandon, (*int16)(&c.Want), &c.Depth, &c.Error)
 	c.Abandon = abandon != 0
 	return c, err
 }
@@ -70,7 +69,7 @@ func InsertChildren(rows []ChildRow) Stmt {
 		col(rows, func(c *ChildRow) [16]byte { return [16]byte(c.Task) }), col(rows, func(c *ChildRow) int32 { return c.Generation }),
 		col(rows, func(c *ChildRow) [16]byte { return [16]byte(c.Job) }), col(rows, func(c *ChildRow) [16]byte { return [16]byte(c.Child) }),
 		col(rows, func(c *ChildRow) int16 { return flag(c.Abandon) }), col(rows, func(c *ChildRow) int16 { return int16(c.Want) }),
-		col(rows, func(c *ChildRow) int32 { return c.Depth }), col(rows, func(c *ChildRow) []byte { return c.Error }), col(rows, func(c *ChildRow) int64 { return int64(c.CreatedAt) }),
+		col(rows, func(c *ChildRow) int32 { return c.Depth }), col(rows, func(c *ChildRow) []byte { return c.Error }),
 	}}
 }
 
@@ -99,13 +98,14 @@ func ReadParents(jobs []drover.JobID, rows map[drover.JobID]ChildRow) Stmt {
 	}}
 }
 
-// ChildrenOf reads up to n of the jobs that the tasks of a job run.
+// ChildrenOf reads up to n of the jobs that the tasks of a job run; where none was made,
+// there is nothing to read.
 func ChildrenOf(job drover.JobID, n int, rows *[]ChildRow) Stmt {
 	return Stmt{Text: childrenOf, Args: []any{[16]byte(job), int64(n)}, Scan: into(rows, scanChild)}
 }
 
-// AskChildren asks something of the jobs that the tasks of a job run, those that are
-// abandoned or were stopped excepted.
+// AskChildren asks something of the jobs that the tasks of a job run and that live, those
+// that are abandoned or were stopped excepted.
 func AskChildren(job drover.JobID, w Want, asked *int64) Stmt {
 	return Stmt{Text: askChildren, Args: []any{[16]byte(job), int16(w)}, Affected: asked}
 }

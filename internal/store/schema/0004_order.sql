@@ -161,7 +161,6 @@ CREATE TABLE job_children ( -- a row for each generation of such a task, made wi
   want SMALLINT NOT NULL, -- what its own job asks of the child: see store.Want
   depth INT NOT NULL, -- 1 for the job of a task of a job that nobody runs
   error {bytes} NOT NULL, -- JSON of the failure, or empty
-  created_at BIGINT NOT NULL,
   PRIMARY KEY (task_id, generation)
 ) {key};
 CREATE INDEX job_children_job ON job_children (job_id);
