@@ -40,7 +40,7 @@ Every variable can be given as a file: ` + "`DROVER_TOKEN_FILE=/run/secrets/toke
 as ` + "`3m12s`" + `, in RFC 3339, or in Unix milliseconds; JSON and YAML always have RFC 3339. ` + "`--curl`" + ` prints the request as a curl
 command instead of making it; where a command makes several, the first (after the one that looks ` + "`@latest`" + ` up, which is made).
 
-**Names.** ` + "`@latest`" + ` stands for the newest job wherever a job is named. ` + "`@FILE`" + ` and ` + "`-`" + ` stand for a file and standard input wherever
+**Names.** ` + "`@latest`" + ` stands for the newest job that no task of another runs, wherever a job is named. ` + "`@FILE`" + ` and ` + "`-`" + ` stand for a file and standard input wherever
 JSON is given.
 
 **Exit status.**

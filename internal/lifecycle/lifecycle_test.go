@@ -40,7 +40,7 @@ func TestDocsStates(t *testing.T) {
 func statesPage() string {
 	var b strings.Builder
 	b.WriteString("# The states of a task\n\nPrinted from the table in `internal/lifecycle` by `make docs`. Every move a task can make is here; any other is refused.\n" +
-		"`DISPATCH_PENDING` is for queues that a broker carries, `WAITING` for tasks that wait for the outside world: nothing of this version moves a task there.\n\n")
+		"`DISPATCH_PENDING` is for queues that a broker carries: nothing of this version moves a task there. `WAITING` is a task whose own job runs (`pipeline:`).\n\n")
 	b.WriteString("| event | from | to | when, and what else |\n|---|---|---|---|\n")
 	names := func(list []drover.Status) string {
 		var out []string
