@@ -23,6 +23,11 @@ import (
 // transaction goes up, never down. Two that go different ways wait for each other
 // until the database ends one of them, a second later.
 var lockOrder = map[string]int{
+	"lead": 0, "lock leader": 0,
+
+	"insert limit": 1, "update limit": 1, "delete limit": 1, "lock a queue": 1, "lock a tenant": 1,
+	"insert rule of intake": 1, "update rule of intake": 1, "delete rule of intake": 1, "rule of intake fires or ceases to": 1,
+
 	"insert idempotency keys": 1,
 	"lock batch operation":    1, "try to lock batch operation": 1,
 
@@ -55,6 +60,10 @@ var lockOrder = map[string]int{
 	// A claim never waits (it steps over rows that are locked), but others wait
 	// for it: nothing that waits may follow. By turns on SQLite.
 	"claim": 11, "claim of a tenant": 11, "claim from floors": 11, "delete queued": 11,
+
+	"use rates": 11, "leave downstreams alone": 11,
+
+	"raise the epoch of the gate": 12,
 
 	"start heartbeats": 12, // waits for a heartbeat at most, and that for nobody
 }
@@ -392,6 +401,37 @@ tasks: {a: {run: k}, b: {run: k}, c: {run: k, needs: [a]}}
 				w.settle(failed(l[1], drover.ClassPermanent, "no"))
 				loops()
 			})
+		}
+		// Limits, rates, queues, tenants and rules of intake, and what is admitted by them.
+		set := func(name string, n drover.NewLimit) {
+			must(w.SetLimit(ctx, w.c, name, n, engine.Precondition{}, false))
+		}
+		set("two", drover.NewLimit{Max: 2})
+		set("rate", drover.NewLimit{Rate: 1000, Burst: 100})
+		must(w.SetIntake(ctx, w.c, "full", drover.NewIntakeRule{MaxWaiting: 1, Then: drover.IntakeShed}, engine.Precondition{}, false))
+		must(w.SetIntake(ctx, w.c, "full", drover.NewIntakeRule{MaxWaiting: 2, Then: drover.IntakeShed}, engine.Precondition{}, false))
+		for range 2 {
+			for range 6 {
+				w.submit(drover.NewJob{Kind: "k", Limits: map[string]int64{"two": 1, "rate": 1}})
+			}
+			w.step("intake", w.IntakeOnce)
+			for _, l := range w.get(2) {
+				o := failed(l, drover.ClassThrottled, "later")
+				o.RetryAfter = drover.Duration(time.Second)
+				w.settle(o)
+			}
+			set("two", drover.NewLimit{Max: 3})
+			must(w.PauseQueue(ctx, w.system(), "default", engine.Request{}))
+			must(w.ResumeQueue(ctx, w.system(), "default", engine.Request{}))
+			must(w.SetTenant(ctx, w.system(), w.c.TenantName, func(t *drover.Tenant) { t.Weight++ }))
+			w.clock.add += 2 * time.Second
+			w.work(handle)
+			w.step("intake", w.IntakeOnce)
+		}
+		must(w.ReconcilePermits(ctx, true))
+		must(w.DeleteIntake(ctx, w.c, "full", "", engine.Precondition{}, false))
+		for _, name := range []string{"two", "rate"} {
+			must(w.DeleteLimit(ctx, w.c, name, "", engine.Precondition{}, false))
 		}
 		// Circuits, several in a batch.
 		for i := range 12 {
