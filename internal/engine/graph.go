@@ -105,10 +105,12 @@ func (g *graph) reopened(k dag.Key, was dag.Outcome) {
 	g.want = append(g.want, g.plan.Children(k)...)
 }
 
-// around is what is read with the rows that a resolve loads: before and after them.
+// around is what is read with the rows that a resolve loads: before and after them; and
+// rows that are locked with them, and no seats.
 // then, when set, looks at it before anything is decided.
 type around struct {
 	before, after []store.Stmt
+	locked        []store.Key
 	then          func() error
 }
 
@@ -118,7 +120,7 @@ type around struct {
 // submitted: nothing of theirs is stored. It stops short of job_live, which is
 // locked last.
 func resolve(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, graphs []*graph, fresh bool, with around) error {
-	if err := load(ctx, tx, graphs, fresh, with.before, with.after); err != nil {
+	if err := load(ctx, tx, graphs, fresh, with); err != nil {
 		return err
 	}
 	if with.then != nil {
@@ -296,8 +298,8 @@ func (g *graph) broke(s *seat, class drover.ErrorClass, format string, args ...a
 }
 
 // load locks the rows wanted that are not in hand, of all jobs in one go.
-func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool, before, after []store.Stmt) error {
-	var keys []store.Key
+func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool, with around) error {
+	keys := slices.Clone(with.locked)
 	at := map[drover.JobID]*graph{}
 	for _, g := range graphs {
 		at[g.job] = g
@@ -318,12 +320,15 @@ func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool, before,
 		return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
 	})
 	var rows []lifecycle.Task
-	list := append(append(slices.Clip(before), store.LockPending(slices.Compact(keys), &rows)), after...)
+	list := append(append(slices.Clip(with.before), store.LockPending(slices.Compact(keys), &rows)), with.after...)
 	if err := tx.Pipe(ctx, list...); err != nil {
 		return err
 	}
 	more := false
 	for _, t := range rows {
+		if slices.Contains(with.locked, store.Key{Job: t.Job, Node: t.Node, Index: t.Index}) {
+			continue
+		}
 		g := at[t.Job]
 		if g.board.At(keyOf(&t)) == nil {
 			g.board.Put(keyOf(&t), tallyOf(&t), t, true)
@@ -337,7 +342,7 @@ func load(ctx context.Context, tx store.Tx, graphs []*graph, fresh bool, before,
 		}
 	}
 	if more {
-		return load(ctx, tx, graphs, fresh, nil, nil)
+		return load(ctx, tx, graphs, fresh, around{})
 	}
 	return nil
 }

@@ -33,15 +33,15 @@ var lockOrder = map[string]int{
 
 	"share sessions": 2, "lock sessions": 2, "renew session": 2, "end session": 2, "end expired sessions": 2, "mark session cleared": 2,
 
-	"take running": 3, "take a session's running": 3, "take a job's running": 3, "take watched running": 3,
+	"take running": 3, "take a session's running": 3, "take a job's running": 3, "take watched running": 3, "take one running": 3,
 
 	"insert results": 3, // one that another settle is about to take is waited for
 
-	"lock pending": 4, "take a job's pending": 4,
+	"lock pending": 4, "take a job's pending": 4, "take one of task_pending": 4,
 
-	"take a job's ready": 5, "take a job's ready that are not held": 5, "take a job's held": 5, "take ready": 5, "take watched ready": 5,
-	"take waiting": 6, "take a job's delayed": 6, "take a job's delayed that are stopped": 6, "take a job's delayed that have not begun": 6, "take due": 6, "take watched delayed": 6,
-	"take a job's queued": 7, "lock a job's queued": 7, "take watched queued": 7,
+	"take a job's ready": 5, "take a job's ready that are not held": 5, "take a job's held": 5, "take ready": 5, "take watched ready": 5, "take one of task_ready": 5,
+	"take waiting": 6, "take a job's delayed": 6, "take a job's delayed that are stopped": 6, "take a job's delayed that have not begun": 6, "take due": 6, "take watched delayed": 6, "take one of task_delayed": 6,
+	"take a job's queued": 7, "lock a job's queued": 7, "take watched queued": 7, "take one of task_queued": 7,
 
 	"lock job_live": 8,
 
@@ -432,6 +432,37 @@ tasks: {a: {run: k}, b: {run: k}, c: {run: k, needs: [a]}}
 		must(w.DeleteIntake(ctx, w.c, "full", "", engine.Precondition{}, false))
 		for _, name := range []string{"two", "rate"} {
 			must(w.DeleteLimit(ctx, w.c, name, "", engine.Precondition{}, false))
+		}
+		// Marks of tasks wherever they stand, with others below them.
+		w.apply("pipeline: marked\ntasks: {z: {run: k}, b: {run: k, needs: [z]}, a: {run: k, needs: [z, b]}, c: {run: k, needs: [a, b, z]}}\n")
+		mark := func(id drover.JobID, name string, was drover.Status) {
+			t.Helper()
+			if now := w.taskOf(id, name).Status; now != was {
+				t.Fatalf("task %s is %s, not %s", name, now, was)
+			}
+			must(w.mark(id, name, drover.Succeeded, "1"))
+		}
+		for _, first := range []drover.Status{drover.Queued, drover.Ready, drover.RetryWait, drover.Running} {
+			n := drover.NewJob{Pipeline: "marked"}
+			act(n, func(id drover.JobID, l []drover.Lease) {
+				switch first {
+				case drover.Queued:
+					w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeReleased})
+					w.step("timers", w.TimersOnce)
+					w.step("admit", w.AdmitOnce)
+				case drover.Ready:
+					w.settle(drover.Outcome{TaskID: l[0].TaskID, LeaseVersion: l[0].LeaseVersion, Status: drover.OutcomeReleased})
+					must(w.Pause(ctx, w.c, id, engine.Request{}))
+					w.step("sweep", w.SweepOnce)
+				case drover.RetryWait:
+					w.settle(failed(l[0], drover.ClassRetryable, "again"))
+				}
+				mark(id, "b", drover.Pending)
+				mark(id, "z", first)
+				if first == drover.Ready {
+					must(w.Resume(ctx, w.c, id, engine.Request{}))
+				}
+			})
 		}
 		// Circuits, several in a batch.
 		for i := range 12 {

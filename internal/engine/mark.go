@@ -52,8 +52,10 @@ type marking struct {
 	r      MarkRequest
 	status drover.Status
 	key    dag.Key
+	lane   int32 // of the task when it is not held
 
-	again lifecycle.Task // the new generation of a finished task
+	taken []lifecycle.Task // the row of a live task that does not run
+	again lifecycle.Task   // the new generation of a finished task
 }
 
 func (m *marking) outcome() dag.Outcome { return dag.OutcomeOf(m.status, false) }
@@ -119,22 +121,20 @@ func (e *Engine) Mark(ctx context.Context, c Caller, id drover.TaskID, r MarkReq
 		if done, err := e.once(ctx, tx, c, r.Request, "mark", id.String(), x.now); err != nil || done {
 			return err
 		}
-		m := &marking{c: c, r: r, status: r.Status, key: dag.Key{Node: row.Node, Index: row.Index}}
+		m := &marking{c: c, r: r, status: r.Status, key: dag.Key{Node: row.Node, Index: row.Index}, lane: row.Lane}
 		if err := e.fits(ctx, tx, m, row); err != nil {
 			return err
 		}
-		var taken []lifecycle.Task
-		if err := tx.Pipe(ctx, store.TakeOne(store.Key{Job: row.Job, Node: row.Node, Index: row.Index}, id, &taken)...); err != nil {
+		t, err := liveRow(ctx, tx, row)
+		if err != nil {
 			return err
 		}
-		if len(taken) > 0 {
-			if taken[0].Lane == lifecycle.HeldLane {
-				taken[0].Lane = row.Lane
-			}
-			if err := e.decide(ctx, tx, x, []*report{{task: taken[0], mark: m, Outcome: drover.Outcome{TaskID: id, Status: outcomeMarked, Output: r.Output}}}); err != nil || taken[0].Status != drover.Waiting {
+		if t != nil {
+			how := &report{task: *t, mark: m, Outcome: drover.Outcome{TaskID: id, Status: outcomeMarked, Output: r.Output}}
+			if err := e.decide(ctx, tx, x, []*report{how}); err != nil || how.task.Status != drover.Waiting {
 				return err
 			}
-			return tx.Pipe(ctx, store.StopChild(id, taken[0].Generation, &x.asked))
+			return tx.Pipe(ctx, store.StopChild(id, how.task.Generation, &x.asked))
 		}
 		h, err := head(ctx, tx, c, row.Job)
 		if err != nil {
@@ -156,12 +156,58 @@ func (e *Engine) Mark(ctx context.Context, c Caller, id drover.TaskID, r MarkReq
 	return e.Task(ctx, c, id)
 }
 
+// liveRow takes the row of a task that runs, or reads that of one that is live
+// otherwise: it is taken in its turn, after the rows that wait for it.
+func liveRow(ctx context.Context, tx store.Tx, row store.TaskRow) (*lifecycle.Task, error) {
+	var taken []lifecycle.Task
+	if err := tx.Pipe(ctx, store.TakeOneRunning(row.ID, &taken)); err != nil {
+		return nil, err
+	}
+	if len(taken) > 0 {
+		return &taken[0], nil
+	}
+	now, err := states(ctx, tx, []store.TaskRow{row})
+	if err != nil {
+		return nil, err
+	}
+	t := now[0].live
+	if t != nil && t.Status == drover.Running {
+		return nil, store.ErrRetry // it was claimed meanwhile
+	}
+	return t, nil
+}
+
+// takes adds how the row of a task that does not run is taken. One that is PENDING is
+// locked in one go with those below, as others lock them.
+func (m *marking) takes(with *around, t *lifecycle.Task) {
+	if t.Status == drover.Pending {
+		with.locked = append(with.locked, store.Key{Job: t.Job, Node: t.Node, Index: t.Index})
+	}
+	with.after = append(with.after, store.TakeOne(t, &m.taken)...)
+}
+
+// took looks at the row that was taken, which may have changed since it was read.
+func (m *marking) took(ctx context.Context, tx store.Tx, t *lifecycle.Task) error {
+	if len(m.taken) != 1 || m.taken[0].Generation != t.Generation || m.taken[0].Solo() != t.Solo() {
+		return store.ErrRetry // somebody was faster
+	}
+	*t = m.taken[0]
+	if err := readLineWaits(ctx, tx, []*lifecycle.Task{t}); err != nil {
+		return err
+	}
+	if t.Lane == lifecycle.HeldLane {
+		t.Lane = m.lane
+	}
+	return nil
+}
+
 // fits refuses tasks of maps with bounds, an output that the definition does not allow,
 // and a success of a map as a whole.
 func (e *Engine) fits(ctx context.Context, tx store.Tx, m *marking, row store.TaskRow) error {
+	var p *compiled
 	if row.Pipeline != 0 {
-		p, err := e.plan(ctx, tx, row.Pipeline)
-		if err != nil {
+		var err error
+		if p, err = e.plan(ctx, tx, row.Pipeline); err != nil {
 			return err
 		}
 		if at, ok := p.BoundedBy(row.Node); ok {
@@ -174,14 +220,7 @@ func (e *Engine) fits(ctx context.Context, tx store.Tx, m *marking, row store.Ta
 	if row.Index == dag.Unexpanded {
 		return drover.Errorf(drover.CodeInvalidTransition, "task %s is a map that has not expanded; mark what its list comes from, or mark it SKIPPED", row.ID)
 	}
-	if row.Pipeline == 0 {
-		return nil
-	}
-	p, err := e.plan(ctx, tx, row.Pipeline)
-	if err != nil {
-		return err
-	}
-	if !p.HasOutputSchema(row.Node) {
+	if p == nil || !p.HasOutputSchema(row.Node) {
 		return nil
 	}
 	var bad *drover.Error

@@ -309,7 +309,8 @@ func gaveBack(outcome string) bool {
 }
 
 // decide moves tasks that were running, and all that follows from them. Their
-// rows have been taken; reports are sorted by task.
+// rows have been taken; those of tasks that do not run were read, and are taken here.
+// Reports are sorted by task.
 func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []*report) error {
 	var jobs []drover.JobID // that have a row of their own
 	var kindTasks []drover.TaskID
@@ -394,8 +395,13 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		g.ended(&r.task, as, r.Output)
 	}
 	var waiting, woken []lifecycle.Task // for jobs that have ended
+	var standing []*report              // those of marks
 	for _, r := range reports {
-		if r.task.Status == drover.Waiting && r.mark == nil {
+		switch {
+		case r.task.Status == drover.Running:
+		case r.mark != nil:
+			standing = append(standing, r)
+		case r.task.Status == drover.Waiting:
 			waiting = append(waiting, r.task)
 		}
 	}
@@ -403,15 +409,20 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 		return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
 	})
 	// In one trip the versions of the graphs are read, every row that these ends may
-	// change is locked, and the jobs' rows last.
+	// change is locked, rows that do not run are taken, and the jobs' rows locked last.
 	var live []store.JobLive
 	now := map[drover.JobID]store.JobHead{}
-	err = resolve(ctx, tx, e, x.now, list, false, around{
+	with := around{
 		before: []store.Stmt{store.ReadGraphs(jobs, graphs, now), store.ReadPolicies(kindTasks, policies)},
-		after:  []store.Stmt{store.TakeWaiting(waiting, &woken), store.LockJobLive(jobs, &live), readMaps(list)},
+		after:  append(make([]store.Stmt, 0, 5), store.TakeWaiting(waiting, &woken)),
 		then: func() error {
 			if len(woken) != len(waiting) {
 				return store.ErrRetry // somebody was faster
+			}
+			for _, r := range standing {
+				if err := r.mark.took(ctx, tx, &r.task); err != nil {
+					return err
+				}
 			}
 			for id, h := range now {
 				if h != heads[id] {
@@ -421,8 +432,12 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 			}
 			return nil
 		},
-	})
-	if err != nil {
+	}
+	for _, r := range standing {
+		r.mark.takes(&with, &r.task)
+	}
+	with.after = append(with.after, store.LockJobLive(jobs, &live), readMaps(list))
+	if err := resolve(ctx, tx, e, x.now, list, false, with); err != nil {
 		return err
 	}
 	for i := range live {

@@ -329,7 +329,7 @@ func (e *Engine) below(ctx context.Context, tx store.Tx, over []store.Watch) (ma
 		}
 		a.reach.Of(dag.Key{Node: w.Node, Index: w.Index}, dag.Failed, func(k dag.Key) { a.want = append(a.want, k) })
 	}
-	return out, load(ctx, tx, list, false, nil, nil)
+	return out, load(ctx, tx, list, false, around{})
 }
 
 // closeTasks ends tasks that were taken from where they waited: their time is up.

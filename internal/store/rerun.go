@@ -92,14 +92,23 @@ func takeOne(table, cols string) *driver.Text {
 	return driver.New("take one of "+table, "", "DELETE FROM "+table+" WHERE job_id = $1 AND node = $2 AND idx = $3 RETURNING "+cols)
 }
 
-// TakeOne removes the live row of a task.
-func TakeOne(k Key, id drover.TaskID, taken *[]lifecycle.Task) []Stmt {
-	at := []any{[16]byte(k.Job), k.Node, k.Index}
-	return []Stmt{
-		{Text: takeOneRunning, Args: []any{[16]byte(id)}, Scan: into(taken, scanRunning)},
-		{Text: takeOnePending, Args: at, Scan: into(taken, scanPending)},
-		{Text: takeOneReady, Args: at, Scan: into(taken, scanReady)},
-		{Text: takeOneDelayed, Args: at, Scan: into(taken, scanDelayed)},
-		{Text: takeOneQueued, Args: at, Scan: into(taken, scanQueued)},
+// TakeOneRunning removes the row of a task that runs.
+func TakeOneRunning(id drover.TaskID, taken *[]lifecycle.Task) Stmt {
+	return Stmt{Text: takeOneRunning, Args: []any{[16]byte(id)}, Scan: into(taken, scanRunning)}
+}
+
+// TakeOne removes the row of a task that is live and does not run, from where one of its
+// status stands.
+func TakeOne(t *lifecycle.Task, taken *[]lifecycle.Task) []Stmt {
+	at := []any{[16]byte(t.Job), t.Node, t.Index}
+	delayed := Stmt{Text: takeOneDelayed, Args: at, Scan: into(taken, scanDelayed)}
+	switch t.Status {
+	case drover.Pending: // for its parents, or its start time
+		return []Stmt{{Text: takeOnePending, Args: at, Scan: into(taken, scanPending)}, delayed}
+	case drover.Ready:
+		return []Stmt{{Text: takeOneReady, Args: at, Scan: into(taken, scanReady)}}
+	case drover.Queued:
+		return []Stmt{{Text: takeOneQueued, Args: at, Scan: into(taken, scanQueued)}}
 	}
+	return []Stmt{delayed}
 }
