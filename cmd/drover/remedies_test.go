@@ -58,6 +58,7 @@ func TestEveryRemedyIsACommand(t *testing.T) {
 			}
 		}
 	}
+	found := 0
 	files, err := filepath.Glob("../../internal/*/*.go")
 	if err != nil || len(files) < 100 {
 		t.Fatal(len(files), err)
@@ -71,26 +72,62 @@ func TestEveryRemedyIsACommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
-			lit, ok := n.(*ast.CompositeLit)
-			if !ok {
-				return true
-			}
-			action, command := "", false
-			for _, e := range lit.Elts {
-				kv, ok := e.(*ast.KeyValueExpr)
-				if !ok {
-					continue
+			for _, lit := range remedies(n) {
+				action, command := actionOf(lit)
+				if action == "" {
+					t.Errorf("%s: a remedy whose action is not written in its literal", path)
 				}
-				key, ok := kv.Key.(*ast.Ident)
-				if v, is := kv.Value.(*ast.BasicLit); ok && is && key.Name == "Action" {
-					action = strings.Trim(v.Value, `"`)
+				if found++; command && !tried[action] {
+					t.Errorf("%s: the command of %s is not tried", path, action)
 				}
-				command = command || ok && key.Name == "Command"
-			}
-			if action != "" && command && !tried[action] {
-				t.Errorf("%s: the command of %s is not tried", path, action)
 			}
 			return true
 		})
 	}
+	if found < 10 {
+		t.Errorf("%d remedies are found", found)
+	}
+}
+
+// isRemedy tells if a type is drover.Remedy.
+func isRemedy(t ast.Expr) bool {
+	s, ok := t.(*ast.SelectorExpr)
+	return ok && s.Sel.Name == "Remedy"
+}
+
+// remedies are the literals of remedies that a node begins: itself, or the elements of
+// a list of them, which need not name their type.
+func remedies(n ast.Node) (list []*ast.CompositeLit) {
+	lit, ok := n.(*ast.CompositeLit)
+	if !ok {
+		return nil
+	}
+	if isRemedy(lit.Type) {
+		return []*ast.CompositeLit{lit}
+	}
+	if of, ok := lit.Type.(*ast.ArrayType); ok && isRemedy(of.Elt) {
+		for _, e := range lit.Elts {
+			if one, ok := e.(*ast.CompositeLit); ok && one.Type == nil {
+				list = append(list, one)
+			}
+		}
+	}
+	return list
+}
+
+// actionOf is the action that a remedy's literal has as a literal, if it does, and if it
+// has a command.
+func actionOf(lit *ast.CompositeLit) (action string, command bool) {
+	for _, e := range lit.Elts {
+		kv, ok := e.(*ast.KeyValueExpr)
+		if !ok {
+			continue
+		}
+		key, ok := kv.Key.(*ast.Ident)
+		if v, is := kv.Value.(*ast.BasicLit); ok && is && key.Name == "Action" {
+			action = strings.Trim(v.Value, `"`)
+		}
+		command = command || ok && key.Name == "Command"
+	}
+	return action, command
 }

@@ -92,9 +92,9 @@ func (e *Engine) AdmitOnce(ctx context.Context) (int, error) {
 	var l store.Leader
 	var now store.Gate
 	var g *gate
-	ready := false
+	ready, permits := false, false
 	err := e.db.Read(ctx, func(tx store.Tx) (err error) {
-		if err := tx.Pipe(ctx, store.ReadLeader(leadName, &l), store.ReadGate(&now), store.AnyReady(&ready)); err != nil {
+		if err := tx.Pipe(ctx, store.ReadLeader(leadName, &l), store.ReadGate(&now), store.AnyReady(&ready, &permits)); err != nil {
 			return err
 		}
 		g, err = e.gateAt(ctx, tx, now.Epoch)
@@ -108,18 +108,24 @@ func (e *Engine) AdmitOnce(ctx context.Context) (int, error) {
 		a.epoch, a.upkeep = now.Epoch, max(now.ChangedAt, at).Add(upkeepFor)
 	}
 	strays := g != nil && at < a.upkeep
+	if a.holder == "" {
+		a.holder = e.db.NewID().String()
+	}
 	if g.idle() && !strays && !a.lined.Load() {
+		mended := 0
+		if permits && (l.Holder == a.holder || l.ExpiresAt <= at) { // of limits that are gone
+			if mended, err = e.upkeep(ctx, g, at); err != nil {
+				return 0, fmt.Errorf("admit: %w", err)
+			}
+		}
 		if !ready {
-			return 0, nil
+			return mended, nil
 		}
 		n, err := e.admitOpen(ctx)
 		if !errors.Is(err, errLined) {
-			return n, err
+			return mended + n, err
 		}
 		a.lined.Store(true)
-	}
-	if a.holder == "" {
-		a.holder = e.db.NewID().String()
 	}
 	if l.Holder != a.holder && l.ExpiresAt > at {
 		a.term = 0

@@ -98,23 +98,25 @@ type reasons struct {
 	live  []store.MapRow // maps with a min_success of jobs that are live
 	final []store.EndsOf // and of such as are not, with what stands in for their elements
 	asked map[store.Key]bool
+	good  map[drover.JobID]bool // jobs that have succeeded by themselves: enough of every map did
 
 	ends map[store.Key]drover.Status
 	maps map[store.Key]dag.Map // at Index 0
 }
 
 func newReasons(plans map[drover.JobID]*compiled) *reasons {
-	return &reasons{plans: plans, asked: map[store.Key]bool{}, ends: map[store.Key]drover.Status{}, maps: map[store.Key]dag.Map{}}
+	return &reasons{plans: plans, asked: map[store.Key]bool{}, good: map[drover.JobID]bool{}, ends: map[store.Key]drover.Status{}, maps: map[store.Key]dag.Map{}}
 }
 
-// ask notes what is to be known of a failure of a job that is live, or is not.
+// ask notes what is to be known of a failure of a job that is live, or is not. Of one
+// that is not, elements are counted where nothing else tells if enough succeeded.
 func (w *reasons) ask(f *store.FailedRow, live bool) {
 	plan := w.plans[f.Job]
 	for _, n := range plan.StandIns(f.Node) {
 		w.calls = append(w.calls, store.Key{Job: f.Job, Node: n, Index: f.Index})
 	}
 	k := store.Key{Job: f.Job, Node: f.Node}
-	if !plan.Tolerates(f.Node) || w.asked[k] {
+	if !plan.Tolerates(f.Node) || w.asked[k] || w.good[f.Job] {
 		return
 	}
 	w.asked[k] = true
@@ -152,13 +154,14 @@ func (w *reasons) of(f *store.FailedRow, enough bool) (d drover.Degradation, ok 
 			return dag.OutcomeOf(w.ends[store.Key{Job: f.Job, Node: k.Node, Index: k.Index}], false)
 		},
 		func(m int32) bool {
-			return enough && w.maps[store.Key{Job: f.Job, Node: m}].Outcome(plan.Nodes[m].MinSuccess) == dag.Succeeded
+			return enough && (w.good[f.Job] || w.maps[store.Key{Job: f.Job, Node: m}].Outcome(plan.Nodes[m].MinSuccess) == dag.Succeeded)
 		})
 	return d, d.Reason != ""
 }
 
-// showDegraded tells of degraded jobs why they are.
-func (e *Engine) showDegraded(ctx context.Context, tx store.Tx, rows []store.JobRow, jobs []drover.Job) error {
+// showDegraded tells of degraded jobs why they are. In a list what would have to be
+// counted for that is left out.
+func (e *Engine) showDegraded(ctx context.Context, tx store.Tx, rows []store.JobRow, jobs []drover.Job, list bool) error {
 	var ids []drover.JobID
 	plans := map[drover.JobID]*compiled{}
 	at := map[drover.JobID]*drover.Job{}
@@ -190,6 +193,10 @@ func (e *Engine) showDegraded(ctx context.Context, tx store.Tx, rows []store.Job
 			return true // it stood in for one of the others, or nothing made it good
 		}
 		many[f.Job]++
+		why.good[f.Job] = j.Status == drover.Succeeded && plan.Rescue < 0
+		if list && j.Status.Final() && !why.good[f.Job] && plan.Tolerates(f.Node) {
+			return true
+		}
 		why.ask(&f, !j.Status.Final())
 		return false
 	})

@@ -180,3 +180,47 @@ func TestReasonsAreTrueOfManyFailures(t *testing.T) {
 		}
 	})
 }
+
+// TestAListCountsNoElements to tell why jobs are degraded: of one that has succeeded the
+// reason is known, and whoever looks at one job is told of any.
+func TestAListCountsNoElements(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		c := &counting{Driver: w.db.Driver}
+		w.db.Driver = c
+		w.apply("pipeline: p\non_failure: continue\ntasks:\n  m: {run: x, for_each: [1, 2], min_success: 1}\n  f: {run: x, on_failure: degrade}\n  z: {run: x}\n")
+		run := func(fails ...string) drover.JobID {
+			id := w.submit(drover.NewJob{Pipeline: "p"})
+			for !w.job(id).Status.Final() {
+				w.work(func(l drover.Lease) drover.Outcome {
+					if name := fmt.Sprintf("%s[%d]", l.Name, l.Index); slices.Contains(fails, name) {
+						return failed(l, drover.ClassPermanent, "no")
+					}
+					return ok(l, "1")
+				})
+			}
+			return id
+		}
+		good, bad := run("m[1]"), run("m[1]", "f[0]", "z[0]")
+		const m, f = "m[1] min_success: 1 no", "f[0] on_failure: degrade no"
+		c.listen()
+		list := must(w.Jobs(t.Context(), w.c, engine.JobQuery{}))
+		for i, want := range [][]string{{f}, {m}} {
+			if j := list[i]; !j.Degraded || !slices.Equal(why(j.DegradedBy), want) {
+				t.Errorf("in a list %s is degraded %v, by %q; want %q", j.Status, j.Degraded, why(j.DegradedBy), want)
+			}
+		}
+		if n := c.named["count how elements have ended"]; n != 0 || c.named["read failures of jobs"] == 0 {
+			t.Errorf("a list counts elements %d times: %v", n, c.named)
+		}
+		for id, want := range map[drover.JobID][]string{good: {m}, bad: {f, m}} {
+			c.listen()
+			got := why(w.job(id).DegradedBy)
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("%s is degraded by %q, want %q", id, got, want)
+			}
+			if n := c.named["count how elements have ended"]; (n == 1) != (id == bad) {
+				t.Errorf("elements are counted %d times", n)
+			}
+		}
+	})
+}

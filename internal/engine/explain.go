@@ -74,6 +74,8 @@ type explainer struct {
 
 	queues []store.QueueState // that are paused or draining
 
+	decided *decided // the last decision; nil until there is one
+
 	sessions []store.SessionRow
 	loads    map[int64]int64 // what they run; nil until they are read
 }

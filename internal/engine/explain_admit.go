@@ -22,29 +22,42 @@ type decided struct {
 	*waiting
 	admit.Decision
 	verdicts map[store.LineKey]*admit.Verdict
-	// full are the lines of which more may wait than their heads, counts how many do,
-	// each up to most.
+	// full are the lines of which more may wait than their heads, counts how many do.
 	full   map[store.LineKey]bool
-	counts map[store.LineKey]int64
-	most   int32
-	part   bool       // there are lines that the view does not have
-	end    store.Line // from which on it does not
+	counts map[store.LineKey]counted
+	left   int                    // rows that are counted still
+	part   bool                   // there are lines that the view does not have
+	end    store.Line             // from which on it does not
+	asked  map[store.LineKey]bool // from which on it was looked besides
 	likes  map[store.KindKey]*admit.Verdict
 }
 
+// counted is how many tasks of a line wait: more than n, or n.
+type counted struct {
+	n    int
+	more bool
+}
+
 // decide reads what waits, from the first line on and from the one of a task, and
-// decides.
+// decides. What was read and decided for one task is there for the next.
 func (x *explainer) decide(ctx context.Context, own store.Line) (*decided, error) {
-	d, err := x.look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if d.part {
-		if err := x.lookOn(ctx, d, store.Line{Queue: own.Queue, Class: own.Class, Lane: own.Lane - 1}); err != nil {
+	d, key := x.decided, store.LineKey{Lane: own.Lane, Class: own.Class}
+	if d == nil {
+		var err error
+		if d, err = x.look(ctx); err != nil {
 			return nil, err
 		}
 	}
-	d.decide()
+	if d.part && !d.asked[key] && !slices.ContainsFunc(d.Lines, func(l admit.Line) bool { return lineKeyOf(&l) == key }) {
+		if err := x.lookOn(ctx, d, store.Line{Queue: own.Queue, Class: own.Class, Lane: own.Lane - 1}); err != nil {
+			return nil, err
+		}
+		d.asked[key], x.decided = true, nil
+	}
+	if x.decided == nil {
+		d.decide()
+	}
+	x.decided = d
 	return d, nil
 }
 
@@ -70,7 +83,7 @@ func (x *explainer) look(ctx context.Context) (*decided, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &decided{waiting: w, verdicts: map[store.LineKey]*admit.Verdict{}, full: map[store.LineKey]bool{}, counts: map[store.LineKey]int64{}, part: w.next != (store.Line{}), end: w.next}
+	d := &decided{waiting: w, verdicts: map[store.LineKey]*admit.Verdict{}, full: map[store.LineKey]bool{}, counts: map[store.LineKey]counted{}, left: store.MaxAhead, asked: map[store.LineKey]bool{}, part: w.next != (store.Line{}), end: w.next}
 	d.filled(w)
 	return d, nil
 }
@@ -91,7 +104,8 @@ func (x *explainer) lookOn(ctx context.Context, d *decided, after store.Line) er
 
 // decide fills the verdicts in.
 func (d *decided) decide() {
-	d.Decision = admit.Decide(d.View)
+	d.Decision, d.likes = admit.Decide(d.View), nil
+	clear(d.verdicts)
 	for i := range d.Waiting {
 		d.verdicts[lineKeyOf(&d.Lines[d.Waiting[i].Line])] = &d.Waiting[i]
 	}
@@ -162,18 +176,46 @@ func (w *waiting) merge(o *waiting) {
 	maps.Copy(w.Held, o.Held)
 }
 
-// count counts the lines that wait for something that v waits for too.
+// count counts the lines that wait for something that v waits for too: of all lines that
+// one decision explains no more than left rows. Each gets as much, those that are short
+// first, and who is longer what these left.
 func (d *decided) count(ctx context.Context, tx store.Tx, v *admit.Verdict) error {
 	var lines []store.Line
 	for i := range d.Waiting {
 		o := &d.Waiting[i]
 		l := &d.Lines[o.Line]
-		if d.full[lineKeyOf(l)] && slices.ContainsFunc(v.Blockers, func(b admit.Blocker) bool { return waitsFor(o, b) }) {
+		key := lineKeyOf(l)
+		if _, ok := d.counts[key]; !ok && d.full[key] && slices.ContainsFunc(v.Blockers, func(b admit.Blocker) bool { return waitsFor(o, b) }) {
 			lines = append(lines, store.Line{Queue: l.Queue, Class: l.Class, Lane: l.Lane})
 		}
 	}
-	d.most = int32(max(store.MaxPlace, store.MaxAhead/max(len(lines), 1))) + 1
-	return tx.Pipe(ctx, store.CountReady(lines, d.most, d.counts))
+	part := 4 // of what is left, at first
+	for len(lines) > 0 {
+		if len(lines) == 1 {
+			part = 1
+		}
+		n := d.left / part / len(lines)
+		if n <= 1 {
+			return nil
+		}
+		rows := map[store.LineKey]int64{}
+		if err := tx.Pipe(ctx, store.CountReady(lines, int32(n), rows)); err != nil {
+			return err
+		}
+		for key, k := range rows {
+			d.left -= int(k)
+			d.counts[key] = counted{min(int(k), n-1), int(k) == n}
+		}
+		if part == 1 {
+			return nil
+		}
+		part = 1
+		lines = slices.DeleteFunc(lines, func(l store.Line) bool { return !d.counts[store.LineKey{Lane: l.Lane, Class: l.Class}].more })
+		if len(lines) > 0 && d.left/len(lines) <= n {
+			return nil
+		}
+	}
+	return nil
 }
 
 // waitsFor tells if b is among what a line waits for.
@@ -260,11 +302,13 @@ func (d *decided) placeIn(b admit.Blocker, v *admit.Verdict, before int, counted
 			continue
 		}
 		l := &d.Lines[o.Line]
-		n := max(len(l.Heads), int(d.counts[lineKeyOf(l)]))
+		key := lineKeyOf(l)
+		c, ok := d.counts[key]
+		n := max(len(l.Heads), c.n)
 		if o == v {
 			p.ahead, p.counted = total+before-v.First, counted && !cut
 		}
-		cut = cut || n >= int(d.most)
+		cut = cut || c.more || !ok && d.full[key]
 		total += n - o.First
 	}
 	n := p.ahead + 1

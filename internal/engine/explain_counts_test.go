@@ -9,6 +9,7 @@ import (
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
+	"github.com/drover-dev/drover/internal/store"
 )
 
 // hintOf is what the capacity says of a queue.
@@ -168,6 +169,47 @@ func TestTimesOfManyLinesAreAddedUp(t *testing.T) {
 		h := w.hintOf("cpu")
 		if h.Startable != 4800 || h.DrainsIn == nil || h.DrainsIn.Std() < 90*24*time.Hour {
 			t.Errorf("%+v, drains in %v", h, h.DrainsIn)
+		}
+	})
+}
+
+// TestAJobsTasksAreExplainedByOneDecision: what waits is read and decided about once for
+// all tasks of a job that are explained, and all that are counted in lines are few.
+func TestAJobsTasksAreExplainedByOneDecision(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		c := &counting{Driver: w.db.Driver}
+		w.db.Driver = c
+		w.limit("s", drover.NewLimit{Max: 1})
+		var list []drover.NewJob
+		for i := range 600 {
+			for range 2 {
+				list = append(list, drover.NewJob{Kind: fmt.Sprintf("k%d", i), Queue: "cpu", Limits: map[string]int64{"s": 1}})
+			}
+		}
+		must(w.Submit(t.Context(), w.c, list))
+		if got := w.get(1); len(got) != 1 {
+			t.Fatalf("%d leases", len(got))
+		}
+		w.apply("pipeline: p\ntasks:\n  a: {run: x, queue: cpu, limits: {s: 1}, for_each: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}\n  b: {run: y, queue: cpu, limits: {s: 1}, for_each: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}\n")
+		id := w.submit(drover.NewJob{Pipeline: "p"})
+		for range 4 { // looks at all lines, a part at a time
+			w.step("admit", w.AdmitOnce)
+		}
+		c.listen()
+		x := must(w.ExplainJob(t.Context(), w.c, id))
+		if len(x.Tasks) != 20 {
+			t.Fatalf("%d tasks are explained", len(x.Tasks))
+		}
+		for i, one := range x.Tasks {
+			if len(one.Blockers) != 1 || one.Blockers[0].Code != drover.BlockerLock || one.Blockers[0].Subject.Position < 600 {
+				t.Errorf("task %d: %+v", i, one.Blockers)
+			}
+		}
+		if n := c.named["sum permits"]; n == 0 || n > 3 {
+			t.Errorf("what waits was read %d times: %v", n, c.named)
+		}
+		if n := c.asked; n == 0 || n > 2*store.MaxAhead { // the first time a part, then what that left
+			t.Errorf("up to %d rows of lines are counted", n)
 		}
 	})
 }

@@ -970,3 +970,45 @@ func TestNobodyLeadsWhereThereIsNothingToDecide(t *testing.T) {
 		w.audit()
 	})
 }
+
+// TestPermitsOfNobodyGoWhereNothingIsLimited: as after a restore of a database that has
+// some, of limits that are gone; and others are let run meanwhile.
+func TestPermitsOfNobodyGoWhereNothingIsLimited(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		lost := func(want int64) {
+			t.Helper()
+			if n := w.count("SELECT count(*) FROM permits"); n != want {
+				t.Errorf("%d permits, want %d", n, want)
+			}
+		}
+		w.submitMany(2, drover.NewJob{Kind: "k"})
+		first := w.get(1)
+		for range 2 {
+			w.exec("INSERT INTO permits SELECT id, 77, '', 1, 1 FROM tasks")
+			w.admit()
+			lost(0)
+			w.exec("INSERT INTO permits SELECT id, 77, '', 1, 1 FROM tasks")
+			w.clock.add += 20 * time.Second
+			w.renew(first...)
+			w.admit()
+			lost(2) // it has just been looked
+			w.clock.add += 20 * time.Second
+			w.renew(first...)
+			w.admit()
+			lost(0)
+			w.clock.add += 20 * time.Second
+			w.renew(first...)
+			w.clock.add += 20 * time.Second
+			w.renew(first...)
+		}
+		w.exec("UPDATE leaders SET holder = 'another', expires_at = $1", int64(w.clock.now().Add(time.Minute).UnixMicro()))
+		w.exec("INSERT INTO permits SELECT id, 77, '', 1, 1 FROM tasks")
+		w.submit(drover.NewJob{Kind: "k"})
+		w.admit()
+		lost(2) // the one that leads gives them back
+		w.settle(ok(first[0], "1"))
+		if got := w.acquire(2); len(got) != 2 {
+			t.Errorf("%d leases while another leads", len(got))
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -17,6 +18,41 @@ import (
 type counting struct {
 	driver.Driver
 	statements, trips, rows atomic.Int64
+
+	mu    sync.Mutex
+	named map[string]int // statements by name; counted when it is not nil
+	read  map[string]int // the rows that they gave
+	asked int            // rows of lines of task_ready to count, at most
+}
+
+// listen counts by name from now on.
+func (c *counting) listen() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.named, c.read, c.asked = map[string]int{}, map[string]int{}, 0
+}
+
+// gave counts a row by the name of its statement.
+func (c *counting) gave(s driver.Stmt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.read != nil {
+		c.read[s.Text.Name]++
+	}
+}
+
+// note counts a statement by its name.
+func (c *counting) note(s driver.Stmt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.named == nil {
+		return
+	}
+	if c.named[s.Text.Name]++; s.Text.Name == "count of lines of task_ready" {
+		for _, n := range s.Cols[3].([]int32) {
+			c.asked += int(n)
+		}
+	}
 }
 
 func (c *counting) Write(ctx context.Context, fn func(driver.Tx) error) error {
@@ -39,11 +75,13 @@ func (x countingTx) Pipe(ctx context.Context, list ...driver.Stmt) error {
 		if s.Scan != nil {
 			list[i].Scan = func(r driver.Row) error {
 				x.c.rows.Add(1)
+				x.c.gave(s)
 				return s.Scan(r)
 			}
 		}
 		if s.Text != nil && (len(s.Cols) == 0 || driver.Len(s.Cols) > 0) {
 			n++
+			x.c.note(s)
 		}
 	}
 	if x.c.statements.Add(n); n > 0 {

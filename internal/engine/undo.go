@@ -51,54 +51,47 @@ func (x *changes) undoNext(ctx context.Context, tx store.Tx) error {
 	return nil
 }
 
-// toUndo counts what is to be undone of the jobs that begin with it.
+// toUndo counts what is to be undone of the jobs that begin with it: what the store has,
+// brought up to the ends of this transaction.
 func (x *changes) toUndo(ctx context.Context, tx store.Tx, jobs []*store.JobLive) (map[drover.JobID]int, error) {
-	var places []store.Undoable
+	var whole, here []store.UndoablePart
+	begins := map[drover.JobID]bool{}
 	for _, j := range jobs {
 		if j.Phase == phaseUndo {
 			continue
 		}
-		j.Undone = 0
+		j.Undone, begins[j.Job] = 0, true
 		for i, n := range x.plans[j.Job].Nodes {
 			if n.Compensation >= 0 {
-				places = append(places, store.Undoable{Job: j.Job, Node: int32(i), By: n.Compensation})
+				whole = append(whole, store.UndoablePart{Undoable: store.Undoable{Job: j.Job, Node: int32(i), By: n.Compensation}, First: math.MinInt32, Last: math.MaxInt32})
 			}
 		}
 	}
-	done := map[drover.JobID]map[dag.Key]drover.TaskID{}
-	err := tx.Pipe(ctx, store.ReadUndoable(places, func(t store.Undone) {
-		if done[t.Job] == nil {
-			done[t.Job] = map[dag.Key]drover.TaskID{}
-		}
-		done[t.Job][dag.Key{Node: t.Node, Index: t.Index}] = t.Task
-	}))
-	if err != nil {
-		return nil, err
-	}
-	x.endedHere(done)
-	counts := map[drover.JobID]int{}
-	for id, tasks := range done {
-		counts[id] = len(tasks)
-	}
-	return counts, nil
-}
-
-// endedHere brings done up to the ends of this transaction.
-func (x *changes) endedHere(done map[drover.JobID]map[dag.Key]drover.TaskID) {
+	succeeded := map[store.Key]bool{} // of those that end here
 	for i := range x.finals {
 		t := &x.finals[i].Task
-		plan := x.plans[t.Job]
-		switch {
-		case plan == nil || plan.Nodes[t.Node].Compensation < 0:
-		case t.Status != drover.Succeeded:
-			delete(done[t.Job], keyOf(t))
-		default:
-			if done[t.Job] == nil {
-				done[t.Job] = map[dag.Key]drover.TaskID{}
-			}
-			done[t.Job][keyOf(t)] = t.ID
+		if !begins[t.Job] || x.plans[t.Job].Nodes[t.Node].Compensation < 0 {
+			continue
+		}
+		k := store.Key{Job: t.Job, Node: t.Node, Index: t.Index}
+		if _, ok := succeeded[k]; !ok {
+			here = append(here, store.UndoablePart{Undoable: store.Undoable{Job: t.Job, Node: t.Node, By: x.plans[t.Job].Nodes[t.Node].Compensation}, First: t.Index, Last: t.Index})
+		}
+		succeeded[k] = t.Status == drover.Succeeded
+	}
+	counts, were := map[drover.JobID]int{}, map[drover.JobID]int{}
+	if err := tx.Pipe(ctx, store.CountUndoable(whole, counts), store.CountUndoable(here, were)); err != nil {
+		return nil, err
+	}
+	for id, n := range were {
+		counts[id] -= n
+	}
+	for k, yes := range succeeded {
+		if yes {
+			counts[k.Job]++
 		}
 	}
+	return counts, nil
 }
 
 // How many successes of a job are read at a time to find what is undone next: few at

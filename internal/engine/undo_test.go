@@ -286,3 +286,50 @@ func TestWhatCouldNotBeUndoneIsShownFirst(t *testing.T) {
 		w.audit()
 	})
 }
+
+// TestWhatIsToBeUndoneIsCounted exactly, with what ends in the same transaction, and
+// without reading it.
+func TestWhatIsToBeUndoneIsCounted(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		c := &counting{Driver: w.db.Driver}
+		w.db.Driver = c
+		w.apply("pipeline: p\ntasks:\n  a: {run: x, for_each: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], compensate: ua}\n  ua: {run: x}\n  z: {run: x}\n")
+		id := w.submit(drover.NewJob{Pipeline: "p"})
+		var last, z drover.Lease
+		for ran := 0; ran < 10 || z.Name == ""; {
+			for _, l := range w.acquire(1) {
+				switch ran++; {
+				case l.Name == "z":
+					z = l
+					ran--
+				case ran == 10:
+					last = l
+				default:
+					w.settle(ok(l, "1"))
+				}
+			}
+		}
+		c.listen()
+		w.settle(ok(last, "1"), failed(z, drover.ClassPermanent, "no"))
+		if n := c.read["count what is to be undone"]; n != 1 {
+			t.Errorf("%d rows are read to count what is to be undone: %v", n, c.named)
+		}
+		var told []string
+		for _, e := range w.gapless(id) {
+			if e.Type == drover.JobCompensating {
+				told = append(told, string(e.Data))
+			}
+		}
+		if !slices.Equal(told, []string{`{"tasks":10}`}) {
+			t.Errorf("told: %q", told)
+		}
+		undone := 0
+		for !w.job(id).Status.Final() {
+			undone += len(w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") }))
+		}
+		if undone != 10 {
+			t.Errorf("%d were undone", undone)
+		}
+		w.audit()
+	})
+}

@@ -121,6 +121,9 @@ func (e *Engine) jobPage(ctx context.Context, c Caller, q JobQuery, bound int) (
 				if err != nil {
 					return err
 				}
+				if err := e.showDegraded(ctx, tx, part, jobs, true); err != nil {
+					return err
+				}
 				for _, j := range jobs {
 					if len(q.Status) > 0 && !slices.Contains(q.Status, j.Status) || q.Degraded != nil && *q.Degraded != j.Degraded {
 						continue
@@ -369,9 +372,6 @@ func (e *Engine) showJobs(ctx context.Context, tx store.Tx, c Caller, rows []sto
 	if err := showParents(ctx, tx, rows, out); err != nil {
 		return nil, err
 	}
-	if err := e.showDegraded(ctx, tx, rows, out); err != nil {
-		return nil, err
-	}
 	for i := range out {
 		out[i].Error = why[out[i].ID]
 		if p, ok := progress[out[i].ID]; ok {
@@ -446,6 +446,11 @@ func (e *Engine) fillJob(ctx context.Context, tx store.Tx, r store.JobRow, j *dr
 	}
 	j.Input = append(solo, of[r.ID]...)
 	if r.Pipeline != 0 {
+		one := []drover.Job{*j}
+		if err := e.showDegraded(ctx, tx, []store.JobRow{r}, one, false); err != nil {
+			return err
+		}
+		j.DegradedBy = one[0].DegradedBy
 		if err := e.fillCompensation(ctx, tx, r, j); err != nil {
 			return err
 		}

@@ -210,7 +210,8 @@ const linesCounted = 4096
 
 // WaitLines counts everything that waits, up to most rows of each table. Where there
 // are more that are READY or QUEUED, each line of each queue is counted by itself up to
-// its part of that: none is hidden by others before it.
+// its part of that: none is hidden by others before it, unless a queue has more lines than
+// its part of linesCounted. Of the others only the first rows are counted.
 func WaitLines(ctx context.Context, tx Tx, most int, rows *[]WaitLine) error {
 	var kept [5][]WaitLine // of waitTexts and heldLines
 	var sums [5]int64

@@ -358,7 +358,7 @@ var (
 		"SELECT {queue}, {class}, {lane}, t.lane, count(*), "+permitsOf+" FROM {rows} JOIN task_queued x ON x.queue = {queue} AND x.class = {class} AND x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 1, 2, 3, 4")
 	sessionLanes = driver.New("count a session's running by lane", "", "SELECT lane, count(*) FROM task_running WHERE session_id = $1 GROUP BY lane ORDER BY lane")
 	heldAmong    = driver.New("which jobs are held", "id uuid", "SELECT DISTINCT h.job_id FROM {rows} JOIN job_holds h ON h.job_id = {id} AND h.kind < 3")
-	anyReady     = driver.New("is anything ready", "", "SELECT queue FROM task_ready WHERE lane <> 0 ORDER BY queue LIMIT 1")
+	anyReady     = driver.New("is anything ready", "", "SELECT (SELECT count(*) FROM (SELECT 1 FROM task_ready WHERE lane <> 0 ORDER BY queue LIMIT 1) r), (SELECT count(*) FROM (SELECT 1 FROM permits LIMIT 1) p)")
 )
 
 // Load is how many tasks of a lane a session runs.
@@ -397,9 +397,14 @@ func HeldAmong(jobs []drover.JobID, held map[drover.JobID]bool) Stmt {
 	}}
 }
 
-// AnyReady tells if a READY task stands in a line.
-func AnyReady(yes *bool) Stmt {
-	return Stmt{Text: anyReady, Scan: func(r driver.Row) error { var q int32; *yes = true; return r.Scan(&q) }}
+// AnyReady tells if a READY task stands in a line, and if there are permits at all.
+func AnyReady(ready, permits *bool) Stmt {
+	return Stmt{Text: anyReady, Scan: func(r driver.Row) error {
+		var lined, held int64
+		err := r.Scan(&lined, &held)
+		*ready, *permits = lined > 0, held > 0
+		return err
+	}}
 }
 
 // TakeReadies removes READY rows by their keys, those that are still there.

@@ -13,6 +13,12 @@ type Undoable struct {
 	Node, By int32
 }
 
+// UndoablePart is some elements of such a node.
+type UndoablePart struct {
+	Undoable
+	First, Last int32
+}
+
 // Undone is a task that has succeeded and that nothing has been called to undo.
 type Undone struct {
 	Key
@@ -23,6 +29,9 @@ var (
 	readUndoable = driver.New("read what is to be undone", "job_id uuid, node int, undoer int",
 		fmt.Sprintf("SELECT t.job_id, t.node, t.idx, t.id FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} JOIN task_final f ON f.task_id = t.id AND f.status = %d AND "+notLast+
 			" WHERE NOT EXISTS (SELECT 1 FROM tasks c WHERE c.job_id = t.job_id AND c.node = {undoer} AND c.idx = t.idx)", drover.Succeeded))
+	countUndoable = driver.New("count what is to be undone", "job_id uuid, node int, undoer int, first int, last int",
+		fmt.Sprintf("SELECT t.job_id, count(*) FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx BETWEEN {first} AND {last} JOIN task_final f ON f.task_id = t.id AND f.status = %d AND "+notLast+
+			" WHERE NOT EXISTS (SELECT 1 FROM tasks c WHERE c.job_id = t.job_id AND c.node = {undoer} AND c.idx = t.idx) GROUP BY t.job_id", drover.Succeeded))
 	readUndoers = driver.New("read what undoes a job's work", "job_id uuid, node int",
 		"SELECT t.id, t.node, t.idx, t.created_at, coalesce(f.status, 0), coalesce(f.error, {pg:''::bytea}{lite:x''}) FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} LEFT JOIN task_final f ON f.task_id = t.id AND "+notLast)
 	readUndoing = driver.New("read which jobs have undone what they did", "job_id uuid, node int",
@@ -44,6 +53,24 @@ func ReadUndoable(nodes []Undoable, found func(Undone)) Stmt {
 		var u Undone
 		err := r.Scan((*[16]byte)(&u.Job), &u.Node, &u.Index, (*[16]byte)(&u.Task))
 		found(u)
+		return err
+	}}
+}
+
+// CountUndoable counts, by job, the tasks of places that are to be undone; of each place
+// it takes the elements from the first to the last.
+func CountUndoable(places []UndoablePart, counts map[drover.JobID]int) Stmt {
+	return Stmt{Text: countUndoable, Cols: []any{
+		col(places, func(u *UndoablePart) [16]byte { return [16]byte(u.Job) }),
+		col(places, func(u *UndoablePart) int32 { return u.Node }),
+		col(places, func(u *UndoablePart) int32 { return u.By }),
+		col(places, func(u *UndoablePart) int32 { return u.First }),
+		col(places, func(u *UndoablePart) int32 { return u.Last }),
+	}, Scan: func(r driver.Row) error {
+		var job drover.JobID
+		var n int
+		err := r.Scan((*[16]byte)(&job), &n)
+		counts[job] += n
 		return err
 	}}
 }
