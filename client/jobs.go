@@ -39,8 +39,10 @@ func (c *Client) SubmitPlan(ctx context.Context, j drover.NewJob) (job drover.Jo
 	return job, err == nil && h.header.Get(protocol.HeaderIdempotencyReplayed) == "true", err
 }
 
-// SubmitMany hands over up to 10,000 jobs in one transaction. The answer has one
-// item for each job; the Err of an item says why that job was refused.
+// SubmitMany hands over up to 10,000 jobs, which start in the order they have here. The
+// answer has one item for each job; the Err of an item says why that job was refused, or
+// with drover.ErrOverloaded that it could not be stored although others were. The error
+// is for all of them: none is stored, unless the answer was lost.
 func (c *Client) SubmitMany(ctx context.Context, jobs []drover.NewJob) ([]drover.Submitted, error) {
 	if len(jobs) == 0 {
 		return nil, nil

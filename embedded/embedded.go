@@ -161,8 +161,10 @@ func (d *Drover) Submit(ctx context.Context, j drover.NewJob) (drover.Submitted,
 	return d.gate.Submit(ctx, d.caller, j)
 }
 
-// SubmitMany hands over up to 10,000 jobs in one transaction. The answer has one
-// item for each job; the Err of an item says why that job was refused.
+// SubmitMany hands over up to 10,000 jobs, which start in the order they have here. The
+// answer has one item for each job; the Err of an item says why that job was refused, or
+// with drover.ErrOverloaded that it could not be stored although others were. The error
+// is for all of them: none is stored, unless the answer was lost.
 func (d *Drover) SubmitMany(ctx context.Context, jobs []drover.NewJob) ([]drover.Submitted, error) {
 	return d.gate.SubmitMany(ctx, d.caller, jobs)
 }

@@ -194,7 +194,7 @@ func table() []route {
 			body: body{of: drover.NewJob{}, example: exampleNewJob}, answers: submitted, codes: submitCodes},
 		{method: "POST", path: "/v1/jobs/batch", id: "submitJobs", tag: "jobs", policy: scope("jobs:write"), handle: (*API).submitBatch,
 			summary: "Submit up to 10,000 jobs",
-			about:   "All of them in one transaction. A job that is refused stands in the answer with its problem, in its place; the others are accepted. A body that is not well-formed is refused whole.",
+			about:   "They start in the order they have here. A job that is refused stands in the answer with its problem, in its place, and so does one that could not be stored (503): send it again. The others are accepted. A body that is not well-formed is refused whole.",
 			body:    body{of: protocol.BatchRequest{}, batch: true, example: exampleBatch}, answers: ok(protocol.BatchResponse{}, exampleBatchAnswer), codes: []drover.Code{drover.CodePayloadTooLarge}},
 		{method: "POST", path: "/processing-jobs", id: "submitProcessingJob", tag: "jobs", policy: scope("jobs:write"), handle: (*API).submitProcessingJob,
 			summary: "Submit a job to process an object",

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -57,9 +59,10 @@ type draft struct {
 	accepted []byte
 }
 
-// Submit stores jobs with their tasks and idempotency records in one
-// transaction. Each is accepted or refused by itself; the error is for the
-// request as a whole. A repeat of a key or id gives the first job.
+// Submit stores jobs with their tasks and idempotency records, many in several
+// transactions beside each other. Each is accepted or refused by itself; the error is
+// for the request as a whole, of which nothing was stored then. A repeat of a key or id
+// gives the first job.
 //
 // A key that another transaction is about to take is waited for a moment; then
 // its job alone is refused with drover.ErrIdempotencyInUse.
@@ -68,10 +71,64 @@ func (e *Engine) Submit(ctx context.Context, c Caller, jobs []drover.NewJob) ([]
 	if err != nil || len(drafts) == 0 {
 		return out, err
 	}
-	if err := e.submit(ctx, c, drafts, now, out); err != nil {
-		return nil, fmt.Errorf("submit: %w", err)
+	parts := e.parts(drafts)
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range parts {
+		wg.Go(func() {
+			defer func() {
+				if r := recover(); r != nil { // fails its part, not the process
+					errs[i] = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+				}
+			}()
+			errs[i] = e.submit(ctx, c, part, now+lifecycle.Instant(i), out) // in line one after the other
+		})
+	}
+	wg.Wait()
+	if !slices.Contains(errs, nil) {
+		return nil, fmt.Errorf("submit: %w", errs[0])
+	}
+	for i, err := range errs {
+		e.unstored(ctx, parts[i], err, out)
 	}
 	return out, nil
+}
+
+// Jobs of a request that go into one transaction, when others can be stored beside it,
+// and how many such transactions there are at most.
+const (
+	partOf    = 2000
+	partsMost = 4
+)
+
+// parts divides a request into what is stored beside each other. Jobs that could be
+// repeats of one another are stored one after the other.
+func (e *Engine) parts(drafts []*draft) [][]*draft {
+	n := min((len(drafts)+partOf-1)/partOf, partsMost)
+	if n < 2 || !e.db.WritesAbreast() {
+		return [][]*draft{drafts}
+	}
+	ids, keys := make(map[drover.JobID]bool, len(drafts)), map[string]bool{}
+	for _, d := range drafts {
+		if !d.ID.IsZero() && ids[d.ID] || d.IdempotencyKey != "" && keys[d.IdempotencyKey] {
+			return [][]*draft{drafts}
+		}
+		if ids[d.ID] = true; d.IdempotencyKey != "" {
+			keys[d.IdempotencyKey] = true
+		}
+	}
+	return slices.Collect(slices.Chunk(drafts, (len(drafts)+n-1)/n))
+}
+
+// unstored answers for jobs of a request whose other jobs are stored.
+func (e *Engine) unstored(ctx context.Context, drafts []*draft, err error, out []drover.Submitted) {
+	if err == nil {
+		return
+	}
+	e.log.ErrorContext(ctx, "jobs of a split request not stored", "count", len(drafts), "err", err)
+	for _, d := range drafts {
+		out[d.at] = drover.Submitted{Err: drover.Errorf(drover.CodeOverloaded, "this job could not be stored now; send it again with the same key or job_id")}
+	}
 }
 
 func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now lifecycle.Instant, out []drover.Submitted) error {
@@ -110,12 +167,7 @@ func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now life
 	// alone, so that the others are not held up by it.
 	for half := range slices.Chunk(drafts, (len(drafts)+1)/2) {
 		// What is stored is stored: a later failure is told of its own jobs alone.
-		if err := e.submit(ctx, c, half, now, out); err != nil {
-			e.log.ErrorContext(ctx, "jobs of a split request not stored", "count", len(half), "err", err)
-			for _, d := range half {
-				out[d.at] = drover.Submitted{Err: drover.Errorf(drover.CodeOverloaded, "this job could not be stored now; send it again with the same key or job_id")}
-			}
-		}
+		e.unstored(ctx, half, e.submit(ctx, c, half, now, out), out)
 	}
 	return nil
 }

@@ -305,9 +305,8 @@ func (g *Gateway) submitBatch(ctx context.Context, batch []submission) ([]drover
 	return g.engine.Submit(ctx, batch[0].caller, jobs)
 }
 
-// SubmitMany takes many jobs on in one transaction, with an answer for each in
-// its place. Jobs with a contended idempotency key are tried again apart, as
-// Submit does.
+// SubmitMany takes many jobs on, with an answer for each in its place. Jobs with a
+// contended idempotency key are tried again apart, as Submit does.
 func (g *Gateway) SubmitMany(ctx context.Context, c engine.Caller, jobs []drover.NewJob) ([]drover.Submitted, error) {
 	if !g.running() {
 		return nil, errNotRunning()
@@ -318,9 +317,12 @@ func (g *Gateway) SubmitMany(ctx context.Context, c engine.Caller, jobs []drover
 		left[i] = i
 	}
 	_, err := uncontended(ctx, func() (struct{}, bool, error) {
-		some := make([]drover.NewJob, len(left))
-		for i, at := range left {
-			some[i] = jobs[at]
+		some := jobs
+		if len(left) < len(jobs) {
+			some = make([]drover.NewJob, len(left))
+			for i, at := range left {
+				some[i] = jobs[at]
+			}
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*writeLimit)
 		defer cancel()

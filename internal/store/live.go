@@ -29,23 +29,10 @@ var (
 
 // InsertLive stores live tasks, each in the table of its status.
 func InsertLive(tasks []lifecycle.Task) []Stmt {
-	var pending, told, ready, queued, delayed []lifecycle.Task
-	for _, t := range tasks {
-		switch {
-		case t.Status == drover.Ready:
-			ready = append(ready, t)
-		case t.Status == drover.Queued:
-			queued = append(queued, t)
-		case t.Status == drover.RetryWait, t.Status == drover.Waiting, t.Status == drover.Pending && t.Unmet == 0 && t.DueAt > 0 && t.Index >= 0:
-			delayed = append(delayed, t)
-		case t.Status == drover.Pending && t.ParentsSucceeded|t.ParentsFailed|t.ParentsSkipped != 0:
-			told = append(told, t)
-		case t.Status == drover.Pending:
-			pending = append(pending, t)
-		default:
-			panic("no live table for a task that is " + t.Status.String())
-		}
+	in := func(table int) []lifecycle.Task {
+		return those(tasks, func(t *lifecycle.Task) bool { return liveTable(t) == table })
 	}
+	pending, told, ready, queued, delayed := in(livePending), in(liveTold), in(liveReady), in(liveQueued), in(liveDelayed)
 	return []Stmt{
 		{Text: insertPending, Cols: append(columns(pending), col(pending, func(t *lifecycle.Task) int32 { return t.Unmet }), since(pending))},
 		{Text: insertTold, Cols: append(append(columns(told), col(told, func(t *lifecycle.Task) int32 { return t.Unmet }), since(told)), parents(told)...)},
@@ -54,6 +41,51 @@ func InsertLive(tasks []lifecycle.Task) []Stmt {
 		{Text: insertQueued, Cols: append(columns(queued), col(queued, func(t *lifecycle.Task) int64 { return int64(t.ReadyAt) }),
 			col(queued, func(t *lifecycle.Task) int64 { return int64(t.QueuedAt) }))},
 	}
+}
+
+// The ways in which InsertLive stores a task.
+const (
+	livePending = iota
+	liveTold    // PENDING, and knows how some of its parents have ended
+	liveReady
+	liveQueued
+	liveDelayed
+)
+
+func liveTable(t *lifecycle.Task) int {
+	switch {
+	case t.Status == drover.Ready:
+		return liveReady
+	case t.Status == drover.Queued:
+		return liveQueued
+	case t.Status == drover.RetryWait, t.Status == drover.Waiting, t.Status == drover.Pending && t.Unmet == 0 && t.DueAt > 0 && t.Index >= 0:
+		return liveDelayed
+	case t.Status == drover.Pending && t.ParentsSucceeded|t.ParentsFailed|t.ParentsSkipped != 0:
+		return liveTold
+	case t.Status == drover.Pending:
+		return livePending
+	}
+	panic("no live table for a task that is " + t.Status.String())
+}
+
+// those returns the rows that are meant: all of them, mostly, which are not copied then.
+func those[R any](rows []R, meant func(*R) bool) []R {
+	n := 0
+	for i := range rows {
+		if meant(&rows[i]) {
+			n++
+		}
+	}
+	if n == len(rows) || n == 0 {
+		return rows[:n]
+	}
+	some := make([]R, 0, n)
+	for i := range rows {
+		if meant(&rows[i]) {
+			some = append(some, rows[i])
+		}
+	}
+	return some
 }
 
 func parents(tasks []lifecycle.Task) []any {

@@ -244,14 +244,8 @@ func InsertJobFinal(rows []JobFinal) Stmt {
 
 // InsertFinal stores finished tasks.
 func InsertFinal(rows []FinalRow) []Stmt {
-	var plain, how []FinalRow
-	for _, r := range rows {
-		if r.Task.How == lifecycle.HowPlain {
-			plain = append(plain, r)
-		} else {
-			how = append(how, r)
-		}
-	}
+	plain := those(rows, func(r *FinalRow) bool { return r.Task.How == lifecycle.HowPlain })
+	how := those(rows, func(r *FinalRow) bool { return r.Task.How != lifecycle.HowPlain })
 	return []Stmt{
 		{Text: insertFinal, Cols: finalColumns(plain)},
 		{Text: insertFinalHow, Cols: append(finalColumns(how), col(how, func(x *FinalRow) int16 { return int16(x.Task.How) }))},

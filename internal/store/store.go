@@ -103,6 +103,9 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 // who come after until they are vacuumed.
 func (db *DB) LeavesDeadRows() bool { return db.Dialect() == driver.PostgreSQL }
 
+// WritesAbreast reports whether write transactions can run beside each other.
+func (db *DB) WritesAbreast() bool { return db.Dialect() == driver.PostgreSQL }
+
 func hidePassword(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
