@@ -298,6 +298,9 @@ func (g *ghost) enters(k *worker, r *attempt, t *gtask) {
 	if g.w.struck[ClockStep] || k.until.Before(g.w.clock) {
 		return // the servers' clocks differ by more than a worker's margin; or k has just woken, and is about to notice
 	}
+	if end := g.ends[gend{t.id, r.lease.LeaseVersion, int64(r.session)}]; end != nil && end.apart {
+		return // it missed its heartbeat while k stood still with the answer; k hears of it when it renews
+	}
 	for _, o := range g.w.workers {
 		if o.rude || !o.alive || o.paused.After(g.w.clock) {
 			continue
