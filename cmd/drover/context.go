@@ -106,9 +106,10 @@ shell history. The file of contexts is readable by its owner only. The first con
 			}
 			c := known.Contexts[name]
 			if address != "" {
-				u, err := url.Parse(address)
-				if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-					return usagef("--url %s: must be an address such as https://drover.example.com", address)
+				for _, one := range addresses(address) {
+					if !isAddress(one) || strings.Contains(one, "@") {
+						return usagef("--url %s: must be an address such as https://drover.example.com", one)
+					}
 				}
 				if c.URL != "" && !sameServer(c.URL, address) {
 					c.Token = "" // it belongs to the other server
@@ -132,7 +133,7 @@ shell history. The file of contexts is readable by its owner only. The first con
 			return a.writeContexts(known)
 		},
 	}
-	cmd.Flags().StringVar(&address, "url", "", "the server's address")
+	cmd.Flags().StringVar(&address, "url", "", "the server's address, or several of one database, separated by commas")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "file that holds the token; - is standard input")
 	return cmd
 }

@@ -143,21 +143,55 @@ func (a *app) examine(ctx context.Context, where database, mend bool) (found []f
 		add("server", "fail", "", "%v", err)
 		return found
 	}
-	clock := &clockReader{RoundTripper: http.DefaultTransport}
-	c, err := client.New(client.Config{URL: t.url, Token: t.token, HTTP: &http.Client{Transport: clock}, Timeout: healthTime, Tries: 1, UserAgent: "drover-cli/" + version})
+	up := false
+	servers := addresses(t.url)
+	for _, address := range servers {
+		up = t.examineServer(ctx, address, add) || up
+	}
+	if !up {
+		return found
+	}
+	c, err := client.New(client.Config{URL: t.url, Token: t.token, Timeout: healthTime, Tries: len(servers), UserAgent: "drover-cli/" + version})
 	if err != nil {
 		add("server", "fail", "", "%v", err)
 		return found
+	}
+	defer c.Close()
+	who, err := c.WhoAmI(ctx)
+	if err != nil {
+		add("token", "fail", remedy(err), "%v", err)
+		return found
+	}
+	add("token", "ok", "", "%s of tenant %s, from %s: %s", who.Name, who.Tenant, t.tokenFrom, strings.Join(who.Scopes, ", "))
+	queues, err := c.Queues(ctx)
+	if err != nil {
+		add("queues", "warn", remedy(err), "%v", err)
+	} else {
+		examineQueues(queues, add)
+	}
+	if dead, err := c.DeadLetters(ctx, client.LetterFilter{}, client.List{Limit: maxPage}); err == nil {
+		examineDead(dead.Items, dead.NextCursor != "", add)
+	}
+	return found
+}
+
+// examineServer looks at one server, and reports whether it answers.
+func (t target) examineServer(ctx context.Context, address string, add adder) bool {
+	clock := &clockReader{RoundTripper: http.DefaultTransport}
+	c, err := client.New(client.Config{URL: address, Token: t.token, HTTP: &http.Client{Transport: clock}, Timeout: healthTime, Tries: 1, UserAgent: "drover-cli/" + version})
+	if err != nil {
+		add("server", "fail", "", "%v", err)
+		return false
 	}
 	defer c.Close()
 
 	before := time.Now()
 	v, err := c.Version(ctx)
 	if err != nil {
-		add("server", "fail", remedy(err), "%s (from %s): %v", t.url, t.urlFrom, err)
-		return found
+		add("server", "fail", remedy(err), "%s (from %s): %v", address, t.urlFrom, err)
+		return false
 	}
-	add("server", "ok", "", "%s (from %s) answers in %s", t.url, t.urlFrom, length(time.Since(before)))
+	add("server", "ok", "", "%s (from %s) answers in %s", address, t.urlFrom, length(time.Since(before)))
 	switch {
 	case v.Version != version:
 		add("version", "warn", "use the same version on both sides", "this drover is %s, the server %s", version, v.Version)
@@ -177,22 +211,7 @@ func (a *app) examine(ctx context.Context, where database, mend bool) (found []f
 			add("clock", "ok", "", "within %s of the server's", length(max(offset.Abs(), time.Second)))
 		}
 	}
-	who, err := c.WhoAmI(ctx)
-	if err != nil {
-		add("token", "fail", remedy(err), "%v", err)
-		return found
-	}
-	add("token", "ok", "", "%s of tenant %s, from %s: %s", who.Name, who.Tenant, t.tokenFrom, strings.Join(who.Scopes, ", "))
-	queues, err := c.Queues(ctx)
-	if err != nil {
-		add("queues", "warn", remedy(err), "%v", err)
-	} else {
-		examineQueues(queues, add)
-	}
-	if dead, err := c.DeadLetters(ctx, client.LetterFilter{}, client.List{Limit: maxPage}); err == nil {
-		examineDead(dead.Items, dead.NextCursor != "", add)
-	}
-	return found
+	return true
 }
 
 type adder func(check, state, remedy, format string, args ...any)

@@ -367,11 +367,27 @@ func (a *app) target() (target, error) {
 	if t.url == "" {
 		return t, errNoServer
 	}
-	u, err := url.Parse(t.url)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return t, usagef("%s: %q is not an address such as http://127.0.0.1:8420", t.urlFrom, t.url)
+	for _, one := range addresses(t.url) {
+		if !isAddress(one) {
+			return t, usagef("%s: %q is not an address such as http://127.0.0.1:8420", t.urlFrom, one)
+		}
 	}
 	return t, nil
+}
+
+// addresses are those of the servers that s names, separated by commas.
+func addresses(s string) []string {
+	list := strings.Split(s, ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	return list
+}
+
+// isAddress reports whether s may be the address of one server.
+func isAddress(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 func (a *app) stateOrDefault() string {

@@ -56,6 +56,9 @@ contexts:
 		{name: "token twice", env: map[string]string{"DROVER_URL": "http://env", "DROVER_TOKEN": "x", "DROVER_TOKEN_FILE": "secret"}, err: "both set"},
 		{name: "token file missing", env: map[string]string{"DROVER_URL": "http://env", "DROVER_TOKEN_FILE": "none"}, err: "DROVER_TOKEN_FILE: open none"},
 		{name: "no address", app: app{url: "ftp://x"}, err: "is not an address"},
+		{name: "several servers", env: map[string]string{"DROVER_URL": "http://a:8420, https://b:8420"}, url: "http://a:8420, https://b:8420", urlFrom: "DROVER_URL"},
+		{name: "several servers, one of them none", app: app{url: "http://a:8420,b:8420"}, err: `--url: "b:8420" is not an address`},
+		{name: "a comma too many", app: app{url: "http://a:8420,"}, err: `--url: "" is not an address`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			home := t.TempDir()
