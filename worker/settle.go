@@ -135,7 +135,9 @@ func (w *Worker) take(sender, limit int) ([]report, *session, *drover.Acquire) {
 	}
 	batch := append([]report(nil), w.queue[:n]...)
 	w.inFlight[sender] = batch
-	w.queue = append([]report(nil), w.queue[n:]...)
+	rest := copy(w.queue, w.queue[n:])
+	clear(w.queue[rest:])
+	w.queue = w.queue[:rest]
 	if len(w.queue) > moreThan {
 		wake(w.settleWake) // there is enough for the next one
 	}

@@ -172,7 +172,7 @@ func auditGraph(a *Audited, plan *compiled, tasks []store.Placed, counted map[in
 		if !t.Live && t.Status != 0 { // otherwise its elements stand for it
 			past[i].As = outcomeOf(t.Status, t.How)
 		}
-		replayed = replayed || t.Live && t.Generation > 1
+		replayed = replayed || t.Generation > 1 && (t.Live || t.How == lifecycle.HowMarked)
 	}
 	tallies, maps := plan.Recount(past), plan.Maps(past)
 	for _, m := range plan.Bounded() {
@@ -196,7 +196,7 @@ func auditGraph(a *Audited, plan *compiled, tasks []store.Placed, counted map[in
 			a.found(t.Job, t.Task, "%s[%d] counts %+v of its parents; they are %+v", plan.Nodes[t.Node].Name, t.Index, has, is)
 		case t.Status == drover.Pending && !plan.Waits(k, is):
 			a.found(t.Job, t.Task, "%s[%d] is PENDING and waits for nothing", plan.Nodes[t.Node].Name, t.Index)
-		case t.Status != drover.Pending && plan.Nodes[t.Node].When.Verdict(is) != dag.Run && !replayed: // a parent may run anew beside what it let start
+		case t.Status != drover.Pending && plan.Nodes[t.Node].When.Verdict(is) != dag.Run && !replayed: // a parent may run anew, or be said to have ended otherwise, beside what it let start
 			a.found(t.Job, t.Task, "%s[%d] is %s and its parents do not let it run: %d have not ended, %d have failed, %d were skipped", plan.Nodes[t.Node].Name, t.Index, t.Status, is.Unmet, is.Failed, is.Skipped)
 		}
 	}

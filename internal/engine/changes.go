@@ -73,6 +73,50 @@ type changes struct {
 	slow      map[drover.TaskID]lifecycle.Instant // tasks that were told when to come back
 	slowed    map[int32]int64                     // rates that let nothing start before
 	gate      *gate                               // known once this is committed
+
+	room *room // where most of it stands; nil where it is little
+}
+
+// room is where the rows of a large batch stand until they are stored. There is one
+// batch after the other of about the same size, and what each had is used again.
+type room struct {
+	jobs    []store.JobRow
+	tasks   []store.TaskRow
+	live    []lifecycle.Task
+	finals  []store.FinalRow
+	events  []store.EventRow
+	reports []report
+	taken   []lifecycle.Task
+}
+
+// roomMost bounds what is kept, in rows.
+const roomMost = 4096
+
+// roomOf returns room for n rows of a batch.
+func (e *Engine) roomOf(n int) *room {
+	if n < 32 || n > roomMost {
+		return nil
+	}
+	return e.rooms.Get().(*room)
+}
+
+// done gives room back after a commit: nothing points to the rows any more.
+func (x *changes) done() {
+	if r := x.room; r != nil {
+		x.room = nil
+		r.jobs, r.tasks, r.live, r.finals, r.events = emptied(x.jobs), emptied(x.tasks), emptied(x.live), emptied(x.finals), emptied(x.events)
+		r.reports, r.taken = emptied(r.reports), emptied(r.taken)
+		x.e.rooms.Put(r)
+	}
+}
+
+// emptied is a list without its rows, and without what they point to.
+func emptied[T any](list []T) []T {
+	if cap(list) > 2*roomMost {
+		return nil
+	}
+	clear(list)
+	return list[:0]
 }
 
 func (e *Engine) changes(now lifecycle.Instant) *changes {
@@ -81,12 +125,35 @@ func (e *Engine) changes(now lifecycle.Instant) *changes {
 
 // expect makes room for the rows of so many jobs of one task.
 func (x *changes) expect(n int) {
+	if x.room == nil {
+		x.room = x.e.roomOf(n)
+	}
+	x.enter()
 	x.jobs, x.tasks, x.live, x.events = slices.Grow(x.jobs, n), slices.Grow(x.tasks, n), slices.Grow(x.live, n), slices.Grow(x.events, n)
 }
 
 // expectEnds makes room for the ends of so many tasks.
 func (x *changes) expectEnds(n int) {
+	x.enter()
 	x.finals, x.events = slices.Grow(x.finals, n), slices.Grow(x.events, 2*n)
+}
+
+// enter moves what there is into the room, if there is one.
+func (x *changes) enter() {
+	if r := x.room; r != nil {
+		x.jobs, x.tasks, x.live, x.finals, x.events = append(r.jobs, x.jobs...), append(r.tasks, x.tasks...), append(r.live, x.live...), append(r.finals, x.finals...), append(r.events, x.events...)
+	}
+}
+
+// expectReports makes room for so many reports, and for the rows of their tasks.
+func (x *changes) expectReports(n int) (reports []report, taken []lifecycle.Task) {
+	r := x.e.roomOf(n)
+	if r == nil {
+		return make([]report, n), make([]lifecycle.Task, 0, n)
+	}
+	x.room = r
+	r.reports, r.taken = slices.Grow(r.reports, n)[:n], slices.Grow(r.taken, n)[:n]
+	return r.reports, r.taken[:0]
 }
 
 // newJob adds a live row to insert.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,6 +61,7 @@ type Engine struct {
 	gate     atomic.Pointer[gate] // nil: nothing was ever set
 	admitter admitter
 	lineLog  lineLog
+	rooms    sync.Pool // of *room
 
 	tokens tokenCache
 
@@ -80,6 +82,7 @@ func New(db *store.DB, o Options) *Engine {
 	}
 	e := &Engine{db: db, opts: o, log: o.Logger, counts: store.MaxCount}
 	e.admitter.wake = make(chan struct{}, 1)
+	e.rooms.New = func() any { return new(room) }
 	return e
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
@@ -196,5 +197,30 @@ func TestAMarkGivesPermitsBack(t *testing.T) {
 		}
 		w.settle(ok(last[0], "1"))
 		w.nothingHeld()
+	})
+}
+
+// TestAMarkLeavesWhatRunsBelow alone: it was let start by how the task had ended before,
+// and the audit knows.
+func TestAMarkLeavesWhatRunsBelow(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: p\ntasks: {a: {run: x}, b: {run: x, needs: [a], retry: {max_attempts: 3}}}\n")
+		for _, status := range []drover.Status{drover.Skipped, drover.Failed} {
+			id := w.submit(drover.NewJob{Pipeline: "p"})
+			w.settle(ok(w.get(1)[0], "1"))
+			b := w.get(1)[0]
+			must(w.mark(id, "a", status, ""))
+			w.audit()
+			w.settle(failed(b, drover.ClassRetryable, "again"))
+			w.audit()
+			w.clock.add += time.Hour
+			w.open()
+			w.quieten()
+			w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+			if s := w.taskOf(id, "b").Status; s != drover.Succeeded && s != drover.Cancelled {
+				t.Errorf("a is marked as %s, b is %s", status, s)
+			}
+			w.audit()
+		}
 	})
 }

@@ -82,6 +82,7 @@ func (e *Engine) Settle(ctx context.Context, batch []Settlement) []SettleResult 
 	}
 	turns.keep()
 	e.after(ctx, x)
+	x.done()
 	e.giveBack(ctx, broken)
 	return out
 }
@@ -105,6 +106,11 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	var asks []*ask
 	var by [3][]int64 // sessions by how they are locked
 	live = slices.DeleteFunc(slices.Clone(live), func(i int) bool { return out[i].Err != nil })
+	outcomes := 0
+	for _, i := range live {
+		outcomes += len(batch[i].Outcomes)
+	}
+	rows, taken := x.expectReports(outcomes)
 	for _, i := range live {
 		s := &batch[i]
 		out[i] = SettleResult{Settled: make([]drover.Settled, len(s.Outcomes))}
@@ -115,7 +121,8 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 			lock = e.endowed.lock(int64(s.Session))
 		}
 		by[lock] = append(by[lock], int64(s.Session))
-		all := make([]report, len(s.Outcomes))
+		var all []report
+		all, rows = rows[:len(s.Outcomes)], rows[len(s.Outcomes):]
 		for k, o := range s.Outcomes {
 			a := &out[i].Settled[k]
 			a.TaskID = o.TaskID
@@ -129,7 +136,6 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 	}
 	sessions := map[int64]store.SessionRow{}
 	leases, byLease := leasesOf(reports)
-	taken := make([]lifecycle.Task, 0, len(leases))
 	if err := tx.Pipe(ctx, store.ReadSessions(sortedUnique(by[store.Shared]), store.Shared, sessions), store.ReadSessions(sortedUnique(by[store.Locked]), store.Locked, sessions),
 		store.ReadSessions(sortedUnique(by[store.Unlocked]), store.Unlocked, sessions), store.TakeRunning(leases, &taken)); err != nil {
 		return err

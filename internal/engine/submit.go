@@ -154,6 +154,7 @@ func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now life
 	switch {
 	case err == nil:
 		e.after(ctx, x)
+		x.done()
 		return nil
 	case !errors.Is(err, store.ErrLocked):
 		return err

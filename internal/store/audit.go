@@ -279,7 +279,7 @@ var (
 			// A later generation began with a replay, of this task or of one that brought it back.
 			"UNION ALL SELECT f.job_id, f.task_id, f.generation, f.finished_at, f.waits, e.at FROM task_final f JOIN events e ON e.job_id = f.job_id AND e.type IN ('task.replayed', 'job.reopened', 'job.rerun', 'task.marked', 'task.expanded') WHERE "+of("f")+" AND f.generation > 1 ORDER BY 1, 2, 3, 6")
 	auditPlaces = driver.New("audit of graphs", "",
-		"WITH "+liveCTE+" SELECT t.job_id, t.id, t.pipeline, t.node, t.idx, coalesce(l.place, 0), coalesce(l.unmet, 0), coalesce(l.generation, 0), coalesce(f.status, 0), coalesce(f.how, 0), coalesce(l.parents_failed, 0), coalesce(l.parents_skipped, 0), coalesce(l.parents_succeeded, 0), coalesce(l.in_line, 0), v.phase "+
+		"WITH "+liveCTE+" SELECT t.job_id, t.id, t.pipeline, t.node, t.idx, coalesce(l.place, 0), coalesce(l.unmet, 0), coalesce(l.generation, f.generation, 0), coalesce(f.status, 0), coalesce(f.how, 0), coalesce(l.parents_failed, 0), coalesce(l.parents_skipped, 0), coalesce(l.parents_succeeded, 0), coalesce(l.in_line, 0), v.phase "+
 			"FROM job_live v JOIN tasks t ON t.job_id = v.job_id LEFT JOIN live l ON l.task_id = t.id LEFT JOIN task_final f ON f.task_id = t.id AND "+notLast+
 			" WHERE v.job_id >= $1 AND v.cancelling = 0 AND t.pipeline <> 0 ORDER BY t.job_id, t.node, t.idx")
 	auditMaps      = driver.New("audit of maps", "", "SELECT "+qualify("m", mapCols)+" FROM map_live m WHERE m.job_id >= $1 ORDER BY m.job_id, m.node")

@@ -80,12 +80,14 @@ func ClaimTasks(ctx context.Context, tx Tx, d driver.Dialect, c Claim) ([]Claime
 // claimedCols follow runningCols in a claim's answer.
 const claimedCols = "tenant, pipeline, kind, input, policy, trace"
 
-func scanClaimed(r driver.Row, found *int64) (c Claimed, err error) {
-	c.Status = drover.Running
-	err = scanLive(r, &c.Task, (*int64)(&c.ReadyAt), (*int64)(&c.QueuedAt), (*int64)(&c.ClaimedAt), &c.Session, &c.Acquire,
-		&c.Tenant, &c.Pipeline, &c.Kind, &c.Input, &c.Policy, &c.Trace, found)
-	c.Since = c.ClaimedAt
-	return c, err
+func scanClaimed(r driver.Row, found *int64) (Claimed, error) {
+	return scanLive(r, drover.Running, func(x *taking, to []any) []any {
+		return append(to, (*int64)(&x.ReadyAt), (*int64)(&x.QueuedAt), (*int64)(&x.ClaimedAt), &x.Session, &x.Acquire,
+			&x.Tenant, &x.Pipeline, &x.Kind, &x.Input, &x.Policy, &x.Trace, found)
+	}, func(x *taking) Claimed {
+		x.Since = x.ClaimedAt
+		return x.Claimed
+	})
 }
 
 var queuedClasses = driver.New("classes of a queue", "",

@@ -78,6 +78,7 @@ func claimPostgres(ctx context.Context, tx Tx, c Claim) (list []Claimed, err err
 	switch n := int64(len(c.Floors)); {
 	case n > 0:
 		text = claimFloor
+		list = make([]Claimed, 0, c.Max) // where there is a floor there are many, mostly
 		args = []any{c.Queue, int64(c.Max), c.Session, int16(c.Class), c.Cursor, (int64(c.Max) + n - 1) / n, int64(c.Now), c.Acquire,
 			col(c.Floors, func(f *Floor) int32 { return f.Lane }), col(c.Floors, func(f *Floor) int64 { return int64(f.Due) }), col(c.Floors, func(f *Floor) [16]byte { return f.Task })}
 	case c.Lanes != nil:

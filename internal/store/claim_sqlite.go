@@ -42,9 +42,10 @@ func claimInTurns(ctx context.Context, tx Tx, c Claim) ([]Claimed, error) {
 	each := (c.Max + len(lanes) - 1) / len(lanes)
 	var list []Claimed
 	for _, lane := range lanes {
-		err := tx.Pipe(ctx, Stmt{Text: laneHeads, Args: []any{c.Queue, class, lane, int64(min(each, c.Max-len(list)))}, Scan: into(&list, func(r driver.Row) (x Claimed, err error) {
-			err = scanLive(r, &x.Task, (*int64)(&x.ReadyAt), (*int64)(&x.QueuedAt), &x.Tenant, &x.Pipeline, &x.Kind, &x.Input, &x.Policy, &x.Trace)
-			return x, err
+		err := tx.Pipe(ctx, Stmt{Text: laneHeads, Args: []any{c.Queue, class, lane, int64(min(each, c.Max-len(list)))}, Scan: into(&list, func(r driver.Row) (Claimed, error) {
+			return scanLive(r, 0, func(x *taking, to []any) []any {
+				return append(to, (*int64)(&x.ReadyAt), (*int64)(&x.QueuedAt), &x.Tenant, &x.Pipeline, &x.Kind, &x.Input, &x.Policy, &x.Trace)
+			}, func(x *taking) Claimed { return x.Claimed })
 		})})
 		if err != nil {
 			return nil, err

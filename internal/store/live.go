@@ -129,58 +129,78 @@ func columns(tasks []lifecycle.Task) []any {
 	}
 }
 
-// places are where the columns of a row go, kept from row to row.
-var places = sync.Pool{New: func() any { p := make([]any, 0, 32); return &p }}
+// taking is where a row is read into before it is copied: what is read into by its
+// address would be made for each row.
+type taking struct {
+	Claimed
+	status int16
+	waits  []byte
+	places []any
+}
 
-// scanLive reads the shared columns and what follows them.
-func scanLive(r driver.Row, t *lifecycle.Task, more ...any) error {
-	var waits []byte
-	p := places.Get().(*[]any)
-	defer places.Put(p)
-	*p = append(append((*p)[:0], (*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class),
-		&t.Generation, &t.Attempt, &t.Losses, &t.LeaseVersion, &t.Events, (*int64)(&t.DueAt), &waits), more...)
-	if err := r.Scan(*p...); err != nil {
-		return err
+var takings = sync.Pool{New: func() any { return new(taking) }}
+
+// scanLive reads the shared columns and what follows them, and ends with what is made of it.
+func scanLive[T any](r driver.Row, status drover.Status, more func(x *taking, to []any) []any, made func(x *taking) T) (row T, err error) {
+	x := takings.Get().(*taking)
+	defer func() {
+		x.Claimed = Claimed{} // it keeps nobody's input
+		takings.Put(x)
+	}()
+	t := &x.Task
+	t.Status = status
+	x.places = more(x, append(x.places[:0], (*[16]byte)(&t.ID), (*[16]byte)(&t.Job), &t.Node, &t.Index, &t.Queue, &t.Lane, (*int16)(&t.Class),
+		&t.Generation, &t.Attempt, &t.Losses, &t.LeaseVersion, &t.Events, (*int64)(&t.DueAt), &x.waits))
+	if err := r.Scan(x.places...); err != nil {
+		return row, err
 	}
-	t.Waits = lifecycle.DecodeWaits(waits)
-	return nil
+	t.Waits = lifecycle.DecodeWaits(x.waits)
+	return made(x), nil
 }
 
-func scanPending(r driver.Row) (t lifecycle.Task, err error) {
-	t.Status = drover.Pending
-	err = scanLive(r, &t, &t.Unmet, (*int64)(&t.Since), &t.ParentsSucceeded, &t.ParentsFailed, &t.ParentsSkipped)
-	return t, err
+func theTask(x *taking) lifecycle.Task { return x.Task }
+
+func scanPending(r driver.Row) (lifecycle.Task, error) {
+	return scanLive(r, drover.Pending, func(x *taking, to []any) []any {
+		return append(to, &x.Unmet, (*int64)(&x.Since), &x.ParentsSucceeded, &x.ParentsFailed, &x.ParentsSkipped)
+	}, theTask)
 }
 
-func scanReady(r driver.Row) (t lifecycle.Task, err error) {
-	t.Status = drover.Ready
-	err = scanLive(r, &t, (*int64)(&t.ReadyAt), (*int64)(&t.Since))
-	return t, err
+func scanReady(r driver.Row) (lifecycle.Task, error) {
+	return scanLive(r, drover.Ready, func(x *taking, to []any) []any {
+		return append(to, (*int64)(&x.ReadyAt), (*int64)(&x.Since))
+	}, theTask)
 }
 
-func scanQueued(r driver.Row) (t lifecycle.Task, err error) {
-	t.Status = drover.Queued
-	err = scanLive(r, &t, (*int64)(&t.ReadyAt), (*int64)(&t.QueuedAt))
-	t.Since = t.QueuedAt
-	return t, err
+func scanQueued(r driver.Row) (lifecycle.Task, error) {
+	return scanLive(r, drover.Queued, func(x *taking, to []any) []any {
+		return append(to, (*int64)(&x.ReadyAt), (*int64)(&x.QueuedAt))
+	}, func(x *taking) lifecycle.Task {
+		x.Since = x.QueuedAt
+		return x.Task
+	})
 }
 
-func scanRunning(r driver.Row) (t lifecycle.Task, err error) {
-	t.Status = drover.Running
-	err = scanLive(r, &t, (*int64)(&t.ReadyAt), (*int64)(&t.QueuedAt), (*int64)(&t.ClaimedAt), &t.Session, &t.Acquire)
-	// The bulk claim moves the row in SQL and folds nothing: the wait in the queue is folded here.
-	t.Since = t.ClaimedAt
-	if t.ClaimedAt > t.QueuedAt {
-		t.Waits[lifecycle.WaitHandoff] += int64(t.ClaimedAt - t.QueuedAt)
-	}
-	return t, err
+func scanRunning(r driver.Row) (lifecycle.Task, error) {
+	return scanLive(r, drover.Running, func(x *taking, to []any) []any {
+		return append(to, (*int64)(&x.ReadyAt), (*int64)(&x.QueuedAt), (*int64)(&x.ClaimedAt), &x.Session, &x.Acquire)
+	}, func(x *taking) lifecycle.Task {
+		// The bulk claim moves the row in SQL and folds nothing: the wait in the queue is folded here.
+		x.Since = x.ClaimedAt
+		if x.ClaimedAt > x.QueuedAt {
+			x.Waits[lifecycle.WaitHandoff] += int64(x.ClaimedAt - x.QueuedAt)
+		}
+		return x.Task
+	})
 }
 
-func scanDelayed(r driver.Row) (t lifecycle.Task, err error) {
-	var status int16
-	err = scanLive(r, &t, &status, (*int64)(&t.Since))
-	t.Status = drover.Status(status)
-	return t, err
+func scanDelayed(r driver.Row) (lifecycle.Task, error) {
+	return scanLive(r, 0, func(x *taking, to []any) []any {
+		return append(to, &x.status, (*int64)(&x.Since))
+	}, func(x *taking) lifecycle.Task {
+		x.Status = drover.Status(x.status)
+		return x.Task
+	})
 }
 
 const (
