@@ -204,7 +204,7 @@ func TestSubmitTx(t *testing.T) {
 		}
 		var entries atomic.Int64
 		startWorker(t, d, &entries)
-		if _, err := d.Client().ApplyPipeline(ctx, "p.yaml", []byte("pipeline: pair\ntasks:\n  a: {run: double, with: {n: 1}}\n  b: {run: double, needs: [a], with: {n: 2}}\n")); err != nil {
+		if _, err := d.Client().ApplyPipeline(ctx, "p.yaml", []byte("pipeline: pair\ntasks:\n  a: {run: double, with: {n: 1}, concurrency_key: string(1)}\n  b: {run: double, needs: [a], with: {n: 2}}\n")); err != nil {
 			t.Fatal(err)
 		}
 		jobs := []drover.NewJob{{Kind: "double", Input: []byte(`{"n":1}`)}, {Pipeline: "pair", IdempotencyKey: "once"}}

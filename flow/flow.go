@@ -366,6 +366,10 @@ func ruleKeys(r drover.RetryRule) map[string]any {
 // it has all of them.
 func Limits(of map[string]int64) Option { return func(t *Task) { t.set("limits", of) } }
 
+// ConcurrencyKey is an expression in CEL that gives the task's concurrency key, by which
+// limits of scope key count: ConcurrencyKey("input.customer").
+func ConcurrencyKey(expr string) Option { return func(t *Task) { t.set("concurrency_key", expr) } }
+
 // Resources are what the task takes of its worker beside a slot, such as 1 of "gpu".
 func Resources(of map[string]int64) Option { return func(t *Task) { t.set("resources", of) } }
 

@@ -21,7 +21,7 @@ const (
 
 // Asks are what a task takes of limits and asks of its worker.
 type Asks struct {
-	// Key is its concurrency key; the tasks of pipelines have none.
+	// Key is its concurrency key; of a task of a pipeline it is known once it may run.
 	Key string `json:"key,omitempty"`
 	// Limits are the named limits that it takes, and how much of each.
 	Limits map[string]int64 `json:"limits,omitempty"`

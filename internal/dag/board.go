@@ -9,7 +9,7 @@ const (
 	Runs             // it may run
 	IsSkipped        // it ends SKIPPED, and the rows below count it as skipped
 	IsBlocked        // it ends SKIPPED because of a failure, and the rows below count it as failed
-	IsBroken         // it ends FAILED: its condition or its list cannot be told
+	IsBroken         // it ends FAILED: its condition, its concurrency key or its list cannot be told
 	HasExpanded      // its elements stand for it
 	IsReused         // it ends SUCCEEDED with the result of another
 )
@@ -130,7 +130,7 @@ func (b *Board[T]) judgeLater(s *Seat[T]) {
 
 // Settle passes every end on until nothing more follows from it, and returns the
 // rows that may go on once their user has looked at them: one with a condition
-// (Conditional) waits for Holds or Break; a map over a list for Expand or Break; one
+// (Conditional) or a concurrency key (Keyed) waits for Holds or Break; a map over a list for Expand or Break; one
 // over a map that has ended before for Expand with no elements, if that has expanded
 // into nothing, and otherwise for Holds to say no.
 func (b *Board[T]) Settle() []*Seat[T] {
@@ -211,7 +211,7 @@ func (b *Board[T]) judge(s *Seat[T]) {
 		switch {
 		case over:
 			b.follow(s, b.seats[Key{n.Over, Unexpanded}])
-		case s.Index == Unexpanded || b.plan.Conditional(s.Key):
+		case s.Index == Unexpanded || b.plan.Conditional(s.Key) || b.plan.Keyed(s.Key):
 			b.ask(s)
 		default:
 			s.Fate = Runs
@@ -279,7 +279,7 @@ func (b *Board[T]) Reuse(s *Seat[T]) {
 	b.End(s.Key, Succeeded)
 }
 
-// Break ends a row whose condition or list cannot be told. When the job stops at
+// Break ends a row whose condition, concurrency key or list cannot be told. When the job stops at
 // that, the rows below are left to those who stop it.
 func (b *Board[T]) Break(s *Seat[T]) {
 	if s.Fate = IsBroken; !b.plan.Stops(s.Key) {
@@ -426,6 +426,9 @@ func (r *Reach) Of(k Key, as Outcome, want func(Key)) {
 			if p.Conditional(c) || c.Index == Every && p.Conditional(Key{c.Node, Unexpanded}) {
 				r.end(c, Skipped, Failed)
 			}
+			if p.keys[c.Node] != nil && c.Index != Unexpanded {
+				r.end(c, Failed)
+			}
 			if n.Cache && c.Index != Unexpanded {
 				r.end(c, Succeeded)
 			}
@@ -469,6 +472,9 @@ func (r *Reach) expand(root int32, want func(Key)) {
 		}
 		if r.plan.Conditional(Key{m, 0}) {
 			r.end(Key{m, Every}, Skipped, Failed)
+		}
+		if r.plan.keys[m] != nil {
+			r.end(Key{m, Every}, Failed)
 		}
 		if r.plan.Nodes[m].Cache {
 			r.end(Key{m, Every}, Succeeded)

@@ -12,6 +12,7 @@ import (
 	"cel.dev/cel-go/checker"
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
+	types "cel.dev/cel-go/common/types/ref"
 
 	"github.com/drover-dev/drover"
 )
@@ -24,10 +25,11 @@ const (
 	condCost = 100_000
 )
 
-// condition is `if` of a task: an expression in CEL. What it says of input, item,
+// condition is `if` of a task, or its `concurrency_key`: an expression in CEL. What it says of input, item,
 // index and tasks is cut out of it and becomes a variable, with the type that a
 // schema declares, so that only that is read and the rest is checked by type.
 type condition struct {
+	field   string // of the task
 	src     string
 	program cel.Program
 	vars    []condVar
@@ -50,13 +52,29 @@ var baseEnv = sync.OnceValues(func() (*cel.Env, error) {
 })
 
 // condition compiles `if` of a node.
-func (c *compiler) condition(i int32, v *value, at *path) {
+func (c *compiler) condition(i int32, src need) (*condition, []Ref) {
+	x, refs := c.cel(i, src, "if", "the condition", func(t *cel.Type) string {
+		if t.IsExactType(cel.BoolType) {
+			return ""
+		}
+		return "a condition is true or false"
+	})
+	if x != nil {
+		x.element = x.element || c.plan.Nodes[i].Over >= 0
+	}
+	return x, refs
+}
+
+// cel compiles an expression of a node's; wrong tells what it should be that is none of
+// a type, which is known.
+func (c *compiler) cel(i int32, src need, field, what string, wrong func(*cel.Type) string) (*condition, []Ref) {
+	v, at := src.v, src.at
 	bad := func(format string, args ...any) {
 		c.at(v, at, "%q: %s", clip(v.text, 80), fmt.Sprintf(format, args...))
 	}
 	if len(v.text) > condCap {
-		bad("the condition is %d bytes long; at most %d", len(v.text), condCap)
-		return
+		bad("%s is %d bytes long; at most %d", what, len(v.text), condCap)
+		return nil, nil
 	}
 	env, err := baseEnv()
 	if err != nil {
@@ -65,13 +83,13 @@ func (c *compiler) condition(i int32, v *value, at *path) {
 	tree, issues := env.Parse(v.text)
 	if issues.Err() != nil {
 		bad("%s", celProblem(issues))
-		return
+		return nil, nil
 	}
-	cut := cutter{c: c, node: i, v: v, at: at, cond: &condition{src: v.text}}
+	cut := cutter{c: c, node: i, v: v, at: at, cond: &condition{field: field, src: v.text}}
 	root := tree.NativeRep().Expr()
 	cut.expr(root, nil)
 	if cut.broken {
-		return
+		return nil, nil
 	}
 	options := make([]cel.EnvOption, len(cut.cond.vars))
 	for k, x := range cut.cond.vars {
@@ -79,27 +97,29 @@ func (c *compiler) condition(i int32, v *value, at *path) {
 	}
 	if env, err = env.Extend(options...); err != nil {
 		bad("%s", err)
-		return
+		return nil, nil
 	}
 	checked, issues := env.Check(tree)
 	if issues.Err() != nil {
 		bad("%s", cut.spell(celProblem(issues)))
-		return
+		return nil, nil
 	}
-	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
-		bad("a condition is true or false; this is %s", t)
-		return
+	if t := checked.OutputType(); !t.IsExactType(cel.DynType) {
+		if should := wrong(t); should != "" {
+			bad("%s; this is %s", should, t)
+			return nil, nil
+		}
 	}
 	if cost, err := env.EstimateCost(checked, noSizes{}); err == nil && cost.Min > condCost {
 		bad("it costs at least %d steps to evaluate; at most %d", cost.Min, condCost)
-		return
+		return nil, nil
 	}
 	if cut.cond.program, err = env.Program(checked, cel.CostLimit(condCost)); err != nil {
 		bad("%s", cut.spell(err.Error()))
-		return
+		return nil, nil
 	}
-	c.plan.conds[i], c.plan.condRefs[i] = cut.cond, cut.refs.sorted()
-	cut.cond.element = cut.element || c.plan.Nodes[i].Over >= 0
+	cut.cond.element = cut.element
+	return cut.cond, cut.refs.sorted()
 }
 
 // celProblem is the first problem that CEL finds, with its column where there are
@@ -380,9 +400,25 @@ func (p *Plan) CondSource(node int32) string {
 // If evaluates the condition of a row. The error is for the user.
 func (p *Plan) If(node int32, s Scope) (bool, error) {
 	c := p.conds[node]
-	fail := func(format string, args ...any) (bool, error) {
-		return false, drover.Errorf(drover.CodeExpression, "tasks.%s.if: %s: %s", p.Nodes[node].Name, clip(c.src, 200), fmt.Sprintf(format, args...))
+	out, err := p.value(node, c, s)
+	if err != nil {
+		return false, err
 	}
+	holds, ok := out.Value().(bool)
+	if !ok {
+		return false, p.wrong(node, c, "it is no true or false, but a %s", out.Type().TypeName())
+	}
+	return holds, nil
+}
+
+// wrong is what an expression of a node came to in place of a value.
+func (p *Plan) wrong(node int32, c *condition, format string, args ...any) error {
+	return drover.Errorf(drover.CodeExpression, "tasks.%s.%s: %s: %s", p.Nodes[node].Name, c.field, clip(c.src, 200), fmt.Sprintf(format, args...))
+}
+
+// value evaluates an expression in CEL for a row of node.
+func (p *Plan) value(node int32, c *condition, s Scope) (types.Val, error) {
+	fail := func(format string, args ...any) (types.Val, error) { return nil, p.wrong(node, c, format, args...) }
 	vars := make(map[string]any, len(c.vars))
 	for _, x := range c.vars {
 		if x.outcome {
@@ -412,11 +448,7 @@ func (p *Plan) If(node int32, s Scope) (bool, error) {
 		}
 		return fail("%s", msg)
 	}
-	holds, ok := out.Value().(bool)
-	if !ok {
-		return fail("it is no true or false, but a %s", out.Type().TypeName())
-	}
-	return holds, nil
+	return out, nil
 }
 
 // native makes of JSON what CEL works with. Whole numbers that fit are integers,

@@ -72,7 +72,7 @@ func (c *compiler) dormants() {
 		for _, x := range []struct {
 			key string
 			set bool
-		}{{"needs", len(t.needs) > 0}, {"for_each", t.each != nil || t.over.name != ""}, {"when", t.whenAt.v != nil}, {"if", t.cond.v != nil},
+		}{{"needs", len(t.needs) > 0}, {"for_each", t.each != nil || t.over.name != ""}, {"when", t.whenAt.v != nil}, {"if", t.cond.v != nil}, {"concurrency_key", t.key.v != nil},
 			{"fallback", nodes[i].Undoes >= 0}, {"compensate", nodes[i].Undoes >= 0}, {"on_failure", nodes[i].Undoes >= 0}, {"cache", nodes[i].Undoes >= 0 && t.cache}} {
 			if v := t.v.get(x.key); x.set && v != nil {
 				c.at(v, t.at.member(x.key), "task %q runs when it is called, as %s; remove %s", t.name, c.dormant[i], x.key)

@@ -111,6 +111,7 @@ var (
 		{"default", "The output that stands in where the task has none, because it was skipped or has failed.", `true`},
 	}, presetFields, []field{
 		{"limits", "The named limits that the task takes, and how much of each: it starts when all of them have it.", `{"type":"object","maxProperties":16,"propertyNames":{"$ref":"#/$defs/name"},"additionalProperties":{"type":"integer","minimum":1,"maximum":1000000000}}`},
+		{"concurrency_key", "An expression in CEL over input, tasks.NAME.output, tasks.NAME.outcome, item and index that gives the task's concurrency key, by which limits of scope key count: a text, a whole number, or true or false; an empty text is none.", `{"type":"string","minLength":1,"maxLength":4096}`},
 		{"resources", "What the task takes of its worker beside a slot, such as {gpu: 1}.", `{"type":"object","maxProperties":16,"propertyNames":{"$ref":"#/$defs/name"},"additionalProperties":{"type":"integer","minimum":1,"maximum":9007199254740992}}`},
 		{"worker_labels", "The labels that the task's worker must have.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":"string"}}`},
 		{"artifact", "The artifact that the task makes.", ref("artifact")},

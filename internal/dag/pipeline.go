@@ -71,6 +71,7 @@ type task struct {
 	whenAt               need   // where it says so
 	stand                *value // default
 	cond                 need   // if, as it was written
+	key                  need   // concurrency_key, as it was written
 	batch                int    // elements of for_each in one task
 	batchAt              need
 	parallel, elements   int // max_parallel, max_elements
@@ -434,6 +435,10 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			if s, ok := r.text(v, at); ok {
 				t.cond = need{s, v, at}
 			}
+		case "concurrency_key":
+			if s, ok := r.text(v, at); ok {
+				t.key = need{s, v, at}
+			}
 		}
 	}
 	r.asks(&t.asks, v, at)
@@ -731,6 +736,8 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 			eachRefs:  make([][]Ref, n),
 			condRefs:  make([][]Ref, n),
 			conds:     make([]*condition, n),
+			keyRefs:   make([][]Ref, n),
+			keys:      make([]*condition, n),
 		},
 		dormant: make([]string, n),
 		index:   make(map[string]int32, n),
@@ -970,7 +977,10 @@ func (c *compiler) expressions(i int32) {
 	}
 	c.plan.inputRefs[i] = refs.sorted()
 	if t.cond.v != nil {
-		c.condition(i, t.cond.v, t.cond.at)
+		c.plan.conds[i], c.plan.condRefs[i] = c.condition(i, t.cond)
+	}
+	if t.key.v != nil {
+		c.plan.keys[i], c.plan.keyRefs[i] = c.concurrencyKey(i, t.key)
 	}
 }
 
@@ -1237,7 +1247,7 @@ func (p *Plan) foresee() {
 		p.calm[i] = p.Nodes[i].MinSuccess.IsZero() // the map as a whole may end with it
 		for _, c := range p.Nodes[i].ChildrenNodes {
 			n := &p.Nodes[c]
-			if len(p.ends(c, Succeeded)) > 0 || n.Cache || n.Mapped && !p.family(i, c) || p.Conditional(Key{c, 0}) || p.Conditional(Key{c, Unexpanded}) {
+			if len(p.ends(c, Succeeded)) > 0 || n.Cache || n.Mapped && !p.family(i, c) || p.Conditional(Key{c, 0}) || p.Conditional(Key{c, Unexpanded}) || p.keys[c] != nil {
 				p.calm[i] = false
 			}
 			// A failure that blocks the task below reaches the tasks below that.

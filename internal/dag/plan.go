@@ -61,8 +61,9 @@ type Plan struct {
 	gives []*schema // per node; nil where the task declares no output
 
 	conds []*condition // per node; nil where nothing but the rule decides
+	keys  []*condition // per node: its concurrency key; nil where it has none
 
-	inputRefs, eachRefs, condRefs [][]Ref // per node: what Render, Elements and If need
+	inputRefs, eachRefs, condRefs, keyRefs [][]Ref // per node: what Render, Elements, If and ConcurrencyKey need
 }
 
 // Node is one task of the definition.
@@ -277,6 +278,8 @@ func Single(kind, queue string, timeout time.Duration, r drover.Retry) *Plan {
 		eachRefs:  make([][]Ref, 1),
 		condRefs:  make([][]Ref, 1),
 		conds:     make([]*condition, 1),
+		keyRefs:   make([][]Ref, 1),
+		keys:      make([]*condition, 1),
 	}
 }
 

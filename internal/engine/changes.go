@@ -48,6 +48,7 @@ type changes struct {
 	inputs   []store.InputRow   // that replays give
 	items    []store.GivenRow   // that maps give which expand again
 	reusable []store.Generation // of a rerun, which may end with a result that is there
+	homes    []store.HomeRow    // lanes of tasks whose concurrency key has become known
 	replayed []store.LetterKey  // dead letters that a replay takes up, locked
 	replay   store.LetterMove   // by whom
 
@@ -73,6 +74,7 @@ type changes struct {
 	slow      map[drover.TaskID]lifecycle.Instant // tasks that were told when to come back
 	slowed    map[int32]int64                     // rates that let nothing start before
 	gate      *gate                               // known once this is committed
+	lent      bool                                // the transaction is somebody else's, and cannot begin again
 
 	room *room // where most of it stands; nil where it is little
 }
@@ -469,7 +471,7 @@ func (x *changes) save(ctx context.Context, tx store.Tx) error {
 	for _, id := range x.unhold {
 		add(store.DeleteHold(id, store.HoldCancel))
 	}
-	add(store.InsertTaskInputs(x.inputs), store.InsertGiven(x.items), store.InsertReusable(x.reusable), store.MoveLetters(x.replay, x.replayed))
+	add(store.InsertTaskInputs(x.inputs), store.InsertGiven(x.items), store.InsertReusable(x.reusable), store.InsertHomes(x.homes), store.MoveLetters(x.replay, x.replayed))
 	for c := range slices.Chunk(x.attempts, rowsAtOnce) {
 		add(store.InsertAttempts(c))
 	}

@@ -342,6 +342,7 @@ func (e *Engine) makeChildren(ctx context.Context, list []*parked) (following, e
 		if err != nil {
 			return err
 		}
+		var first firsts
 		for i, t := range got {
 			j := x.loaded[t.Job]
 			switch _, has := there[store.Generation{Task: t.ID, N: t.Generation}]; {
@@ -354,7 +355,7 @@ func (e *Engine) makeChildren(ctx context.Context, list []*parked) (following, e
 				x.look = append(x.look, t.ID)
 			default:
 				lives, err := e.makeChild(ctx, tx, x, j, of[t.ID], &ask[i], head[t.Job], above[t.Job].Depth+1, inputs[t.ID], refused[t.ID])
-				if err != nil {
+				if err := first.put(err); err != nil {
 					return err
 				}
 				if t.DueAt = lookAgain(&t, x.now); !lives {
@@ -363,6 +364,9 @@ func (e *Engine) makeChildren(ctx context.Context, list []*parked) (following, e
 				}
 			}
 			x.place(t)
+		}
+		if err := first.asked(); err != nil {
+			return err
 		}
 		if err := x.findUses(ctx, tx, list[0].row.Tenant); err != nil {
 			return err

@@ -29,8 +29,8 @@ func asksOf(n *drover.NewJob) dag.Asks {
 
 // checkNeeds validates what a Kind job's task asks for.
 func checkNeeds(say func(string, string, ...any), n *drover.NewJob) {
-	if k := n.ConcurrencyKey; len(k) > maxKey || !clean(k) {
-		say("concurrency_key", "must have at most %d bytes of valid UTF-8 without control characters", maxKey)
+	if k := n.ConcurrencyKey; len(k) > dag.MaxKey || !clean(k) {
+		say("concurrency_key", "must have at most %d bytes of valid UTF-8 without control characters", dag.MaxKey)
 	}
 	a := asksOf(n)
 	checkAsks(say, &a)

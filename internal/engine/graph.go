@@ -48,6 +48,9 @@ type graph struct {
 	reused map[dag.Key]store.FoundResult // those whose is
 
 	reusable map[store.Generation]bool // of what begins anew, what may end with a result that is there
+
+	homes map[drover.TaskID]store.HomeRow // lanes of the tasks whose concurrency key has become known
+	lent  bool                            // the transaction is somebody else's, and cannot begin again
 }
 
 // alone is the plan of a Kind job as far as its graph goes.
@@ -164,6 +167,9 @@ func (g *graph) lookAhead() (wants []want) {
 		if g.plan.Conditional(s.Key) {
 			wants = append(wants, want{g.scoped(), g.plan.CondRefs(s.Node), s.Index})
 		}
+		if g.plan.Keyed(s.Key) {
+			wants = append(wants, want{g.scoped(), g.plan.KeyRefs(s.Node), s.Index})
+		}
 		if n := &g.plan.Nodes[s.Node]; s.Index == dag.Unexpanded && n.Over < 0 {
 			wants = append(wants, want{g.scoped(), g.plan.ForEachRefs(s.Node), 0})
 		}
@@ -198,9 +204,12 @@ func answer(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, 
 		n, s := &a.plan.Nodes[a.seat.Node], a.seat
 		if a.plan.Conditional(s.Key) {
 			wants = append(wants, want{a.scope, a.plan.CondRefs(s.Node), s.Index})
-			if n.Mapped && n.Over < 0 && s.Stored {
-				ids = append(ids, s.Task.ID)
-			}
+		}
+		if a.plan.Keyed(s.Key) {
+			wants = append(wants, want{a.scope, a.plan.KeyRefs(s.Node), s.Index})
+		}
+		if n.Mapped && n.Over < 0 && s.Stored && (a.plan.Conditional(s.Key) || a.plan.Keyed(s.Key)) {
+			ids = append(ids, s.Task.ID)
 		}
 		switch {
 		case s.Index != dag.Unexpanded:
@@ -228,9 +237,18 @@ func answer(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, 
 	for _, t := range rows {
 		waiting[store.Key{Job: t.Job, Node: t.Node, Index: t.Index}] = true
 	}
+	var keys []keyed
 	for _, a := range asks {
 		a.input, a.have = a.scope.input, true
-		if a.plan.Conditional(a.seat.Key) && !a.holds(items[a.seat.Task.ID]) || a.seat.Index != dag.Unexpanded {
+		if a.plan.Conditional(a.seat.Key) && !a.holds(items[a.seat.Task.ID]) {
+			continue
+		}
+		if a.plan.Keyed(a.seat.Key) {
+			if k, ok := a.concurrencyKey(items[a.seat.Task.ID]); ok {
+				keys = append(keys, k)
+			}
+		}
+		if a.seat.Index != dag.Unexpanded {
 			continue
 		}
 		if over := a.plan.Nodes[a.seat.Node].Over; over >= 0 {
@@ -252,15 +270,12 @@ func answer(ctx context.Context, tx store.Tx, e *Engine, now lifecycle.Instant, 
 		}
 		a.expand(e, now, a.seat, items)
 	}
-	return nil
+	return e.inKeyLanes(ctx, tx, keys)
 }
 
 // holds answers for the condition of a row.
 func (a *question) holds(item []byte) bool {
-	if i, ok := a.items[a.seat.Key]; ok {
-		item = i
-	}
-	yes, err := a.plan.If(a.seat.Node, a.view(item, a.seat.Index))
+	yes, err := a.plan.If(a.seat.Node, a.view(a.itemOr(item), a.seat.Index))
 	if err != nil {
 		a.broke(a.seat, drover.ClassInput, "%s", err.Error())
 		return false
@@ -270,6 +285,14 @@ func (a *question) holds(item []byte) bool {
 	}
 	a.board.Holds(a.seat, yes)
 	return yes
+}
+
+// itemOr is the element that the row stands for, where this transaction made it one.
+func (a *question) itemOr(stored []byte) []byte {
+	if item, ok := a.items[a.seat.Key]; ok {
+		return item
+	}
+	return stored
 }
 
 // view is what expressions see, with what has happened in this transaction.
@@ -435,6 +458,8 @@ func (g *graph) collect(x *changes, live *store.JobLive) {
 		}
 	}
 	g.keepMaps(x, live)
+	g.x = g.rehomed(g.x)
+	x.homes = append(x.homes, g.newHomes()...)
 	for _, k := range g.called {
 		x.calls = append(x.calls, call{live, g.plan, k})
 	}

@@ -128,11 +128,18 @@ func (x *changes) turns(ctx context.Context, tx store.Tx, list []*graph) error {
 	slices.SortFunc(rows, func(a, b lifecycle.Task) int {
 		return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index))
 	})
+	homes := map[drover.TaskID]int32{} // of those that have concurrency keys
+	if err := tx.Pipe(ctx, store.TaskLanes(slices.DeleteFunc(slices.Clone(rows), func(t lifecycle.Task) bool { return !at[t.Job].plan.Keyed(keyOf(&t)) }), homes)); err != nil {
+		return err
+	}
 	for _, t := range rows {
 		g := at[t.Job]
 		to, err := x.e.placeIn(ctx, tx, g.plan, t.Node)
 		if err != nil {
 			return err
+		}
+		if lane, ok := homes[t.ID]; ok {
+			to.lane = lane
 		}
 		if g.plan.Nodes[t.Node].Sub == "" {
 			t = lifecycle.TurnCame(t, to.lane, lifecycle.Hold{Paused: x.job(t.Job).Paused}, x.now)

@@ -180,7 +180,9 @@ func (e *Engine) SubmitIn(ctx context.Context, c Caller, jobs []drover.NewJob, t
 	if err != nil || len(drafts) == 0 {
 		return out, err
 	}
-	if err := e.accept(ctx, tx, c, drafts, e.changes(now), out); err != nil {
+	x := e.changes(now)
+	x.lent = true
+	if err := e.accept(ctx, tx, c, drafts, x, out); err != nil {
 		return nil, fmt.Errorf("submit: %w", err)
 	}
 	return out, nil
@@ -331,11 +333,15 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 		round = later
 	}
 	x.expect(len(fresh))
+	var first firsts
 	for _, d := range fresh {
-		if err := e.start(ctx, tx, c, d, x); err != nil {
+		if err := first.put(e.start(ctx, tx, c, d, x)); err != nil {
 			return err
 		}
 		out[d.at] = drover.Submitted{JobID: d.ID, Status: drover.Pending}
+	}
+	if err := first.asked(); err != nil {
+		return err
 	}
 	if err := x.findUses(ctx, tx, c.Tenant); err != nil {
 		return err
@@ -414,7 +420,8 @@ func (e *Engine) start(ctx context.Context, tx store.Tx, c Caller, d *draft, x *
 	x.newJob(live)
 	x.event(live, drover.JobAccepted, drover.TaskID{}, d.accepted)
 	g := newGraph(d.plan, d.ID, int32(len(d.plan.Nodes)))
-	g.input, g.have, g.trace = row.Input, true, d.trace
+	g.input, g.have, g.trace, g.lent = row.Input, true, d.trace, x.lent
+	first := len(x.tasks)
 	for _, r := range d.plan.Start() {
 		n := &d.plan.Nodes[r.Node]
 		at := d.plan.at[r.Node]
@@ -428,6 +435,7 @@ func (e *Engine) start(ctx context.Context, tx store.Tx, c Caller, d *draft, x *
 	if err := resolve(ctx, tx, e, x.now, []*graph{g}, true, around{}); err != nil {
 		return err
 	}
+	g.rehomed(x.tasks[first:])
 	g.collect(x, live)
 	return nil
 }

@@ -349,13 +349,13 @@ var (
 	// for: whoever has them may wait for a queued row.
 	adoptLane = driver.New("stand a lane's running in another", "", "UPDATE task_running SET lane = $2 WHERE {pg:ctid = ANY(ARRAY(SELECT ctid FROM task_running WHERE lane = $1 FOR UPDATE SKIP LOCKED))}{lite:lane = $1} RETURNING "+runningCols)
 	lanesIn   = driver.New("lock who stands in lanes", "lane int",
-		"SELECT r.task_id, t.lane FROM {rows} JOIN task_running r ON r.lane = {lane} JOIN tasks t ON t.id = r.task_id ORDER BY r.task_id {pg:FOR UPDATE OF r SKIP LOCKED}")
+		"SELECT r.task_id, "+homeLane+" FROM {rows} JOIN task_running r ON r.lane = {lane} JOIN tasks t ON t.id = r.task_id ORDER BY r.task_id {pg:FOR UPDATE OF r SKIP LOCKED}")
 	queuedIn = driver.New("lock who is queued in lanes", "queue int, class smallint, lane int",
-		"SELECT q.task_id, t.lane FROM {rows} JOIN task_queued q ON q.queue = {queue} AND q.class = {class} AND q.lane = {lane} JOIN tasks t ON t.id = q.task_id ORDER BY q.task_id {for update of q}")
+		"SELECT q.task_id, "+homeLane+" FROM {rows} JOIN task_queued q ON q.queue = {queue} AND q.class = {class} AND q.lane = {lane} JOIN tasks t ON t.id = q.task_id ORDER BY q.task_id {for update of q}")
 	permitsOf = "min((SELECT count(*) FROM permits p WHERE p.task_id = x.task_id))"
-	leastRun  = driver.New("least permits in lanes", "lane int", "SELECT 0, 0, {lane}, t.lane, count(*), "+permitsOf+" FROM {rows} JOIN task_running x ON x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 3, 4")
+	leastRun  = driver.New("least permits in lanes", "lane int", "SELECT 0, 0, {lane}, "+homeLane+", count(*), "+permitsOf+" FROM {rows} JOIN task_running x ON x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 3, 4")
 	leastLine = driver.New("least permits in queued lines", "queue int, class smallint, lane int",
-		"SELECT {queue}, {class}, {lane}, t.lane, count(*), "+permitsOf+" FROM {rows} JOIN task_queued x ON x.queue = {queue} AND x.class = {class} AND x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 1, 2, 3, 4")
+		"SELECT {queue}, {class}, {lane}, "+homeLane+", count(*), "+permitsOf+" FROM {rows} JOIN task_queued x ON x.queue = {queue} AND x.class = {class} AND x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 1, 2, 3, 4")
 	sessionLanes = driver.New("count a session's running by lane", "", "SELECT lane, count(*) FROM task_running WHERE session_id = $1 GROUP BY lane ORDER BY lane")
 	heldAmong    = driver.New("which jobs are held", "id uuid", "SELECT DISTINCT h.job_id FROM {rows} JOIN job_holds h ON h.job_id = {id} AND h.kind < 3")
 	anyReady     = driver.New("is anything ready", "", "SELECT (SELECT count(*) FROM (SELECT 1 FROM task_ready WHERE lane <> 0 ORDER BY queue LIMIT 1) r), (SELECT count(*) FROM (SELECT 1 FROM permits LIMIT 1) p)")
@@ -477,7 +477,7 @@ type Line struct {
 
 var (
 	auditStanding = driver.New("audit of who is admitted", "",
-		"SELECT x.task_id, x.job_id, coalesce(t.lane, 0) FROM (SELECT task_id, job_id, lane FROM task_queued WHERE job_id >= $1 UNION ALL SELECT task_id, job_id, lane FROM task_running WHERE job_id >= $1) x "+
+		"SELECT x.task_id, x.job_id, coalesce("+homeLane+", 0) FROM (SELECT task_id, job_id, lane FROM task_queued WHERE job_id >= $1 UNION ALL SELECT task_id, job_id, lane FROM task_running WHERE job_id >= $1) x "+
 			"JOIN lanes l ON l.id = x.lane AND l.stage = 1 LEFT JOIN tasks t ON t.id = x.task_id ORDER BY 1, 2")
 	auditPermit = driver.New("audit of permits", "", "SELECT p.task_id, t.job_id, p.limit_id, p.key, p.weight FROM permits p JOIN tasks t ON t.id = p.task_id WHERE t.job_id >= $1 ORDER BY 1, 3")
 )

@@ -22,7 +22,7 @@ var (
 		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.node = m.node AND NOT (q.lane = 0 AND q.ready_at = 0)))) THEN 1 ELSE 0 END "+
 		"FROM (SELECT id, pipeline FROM jobs WHERE id > $1 ORDER BY id LIMIT $2) j LEFT JOIN job_live l ON l.job_id = j.id ORDER BY j.id")
 
-	recordTasks  = driver.New("records of a job: tasks", "", "SELECT t.id, t.node, t.idx, t.queue, t.lane, t.class, t.created_at FROM tasks t WHERE t.job_id = $1 ORDER BY t.node, t.idx")
+	recordTasks  = driver.New("records of a job: tasks", "", "SELECT t.id, t.node, t.idx, t.queue, "+homeLane+", t.class, t.created_at FROM tasks t WHERE t.job_id = $1 ORDER BY t.node, t.idx")
 	recordTries  = driver.New("records of a job: attempts", "", "SELECT a.task_id, a.generation, a.n, a.lease_version, a.outcome FROM tasks t JOIN attempts a ON a.task_id = t.id WHERE t.job_id = $1")
 	recordEvents = driver.New("records of a job: events", "", "SELECT e.type, e.at, e.task_id, e.data FROM events e WHERE e.job_id = $1 AND e.type IN ('task.replayed', 'task.expanded', 'job.reopened', 'job.rerun', 'task.marked') ORDER BY e.seq")
 	newestEvent  = driver.New("number of a job's newest event", "", "SELECT coalesce(max(e.seq), 0) FROM events e WHERE e.job_id = $1")

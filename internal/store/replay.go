@@ -11,7 +11,7 @@ import (
 
 var (
 	jobFinals = driver.New("read jobs' finished tasks", "id uuid",
-		"SELECT t.id, t.job_id, t.node, t.idx, t.queue, t.lane, t.class, f.generation, f.attempt, f.losses, f.lease_version, f.status, f.how FROM {rows} JOIN tasks t ON t.job_id = {id} JOIN task_final f ON f.task_id = t.id ORDER BY t.job_id, t.node, t.idx, f.generation")
+		"SELECT t.id, t.job_id, t.node, t.idx, t.queue, "+homeLane+", t.class, f.generation, f.attempt, f.losses, f.lease_version, f.status, f.how FROM {rows} JOIN tasks t ON t.job_id = {id} JOIN task_final f ON f.task_id = t.id ORDER BY t.job_id, t.node, t.idx, f.generation")
 	jobLiveKeys = func() *driver.Text {
 		var parts []string
 		for _, table := range liveTables {
@@ -21,7 +21,7 @@ var (
 		return driver.New("read jobs' live tasks", "id uuid", strings.Join(parts, " UNION ALL "))
 	}()
 	lastRun   = driver.New("read a job's last run", "", "SELECT run, tenant, status, events, total, succeeded, failed, cancelled, skipped, finished_at, handled FROM job_final WHERE job_id = $1 ORDER BY run DESC LIMIT 1")
-	taskLanes = driver.New("read lanes of tasks", "id uuid", "SELECT t.id, t.lane FROM {rows} JOIN tasks t ON t.id = {id}")
+	taskLanes = driver.New("read lanes of tasks", "id uuid", "SELECT t.id, "+homeLane+" FROM {rows} JOIN tasks t ON t.id = {id}")
 	// Of a map that ended before it could expand: once it has, it stands nowhere, as any map.
 	deleteFinals = driver.New("delete ends of expanded maps", "id uuid", "DELETE FROM task_final {using} WHERE task_final.task_id = {id}")
 	insertOp     = driver.New("insert operation", "", "INSERT INTO operations (tenant, request_id, action, subject, created_at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING")

@@ -26,7 +26,7 @@ var (
 	insertReusable = driver.Insert("insert task_reusable", "task_reusable", "task_id uuid, generation int")
 	readReusable   = driver.New("read which generations may be reused", "task_id uuid, generation int", "SELECT a.task_id, a.generation FROM {rows} JOIN task_reusable a ON a.task_id = {task_id} AND a.generation = {generation}")
 	goneElements   = driver.New("read elements that made room", "job_id uuid, node int",
-		"SELECT t.id, t.job_id, t.node, t.idx, t.queue, t.lane, t.class, f.generation, f.lease_version, f.status, f.how, "+newestItem+", CASE WHEN EXISTS (SELECT 1 FROM task_inputs n WHERE n.task_id = t.id) THEN 1 ELSE 0 END "+
+		"SELECT t.id, t.job_id, t.node, t.idx, t.queue, "+homeLane+", t.class, f.generation, f.lease_version, f.status, f.how, "+newestItem+", CASE WHEN EXISTS (SELECT 1 FROM task_inputs n WHERE n.task_id = t.id) THEN 1 ELSE 0 END "+
 			"FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx >= 0 JOIN task_final f ON f.task_id = t.id AND f.how = "+strconv.Itoa(int(lifecycle.HowGone))+" AND "+notLast)
 	placedRows = driver.New("read tasks at places", "job_id uuid, node int, idx int",
 		"SELECT "+taskCols+" FROM {rows} JOIN tasks t ON t.job_id = {job_id} AND t.node = {node} AND t.idx = {idx}")

@@ -29,7 +29,7 @@ var (
 	purging     = driver.New("jobs being purged", "", "SELECT job_id FROM job_purges ORDER BY job_id LIMIT $1 {for update skip locked}")
 	purgeTasks  = driver.New("tasks to purge", "id uuid", "SELECT t.id FROM {rows} JOIN tasks t ON t.job_id = {id} LIMIT $1")
 	purgeByTask = func() (list []*driver.Text) {
-		for _, table := range []string{"task_final", "attempts", "task_inputs", "task_items", "task_reusable", "log_sizes", "task_progress", "task_stops", "task_watches", "job_children"} {
+		for _, table := range []string{"task_final", "attempts", "task_inputs", "task_items", "task_lanes", "task_reusable", "log_sizes", "task_progress", "task_stops", "task_watches", "job_children"} {
 			list = append(list, driver.New("purge "+table, "id uuid", "DELETE FROM "+table+" {using} WHERE task_id = {id}"))
 		}
 		return append(list, driver.New("purge tasks", "id uuid", "DELETE FROM tasks {using} WHERE tasks.id = {id}"))

@@ -37,6 +37,9 @@ var (
 	ErrLocked  = driver.ErrLocked
 )
 
+// Again is the error that has something made before the transaction runs again.
+type Again = driver.Again
+
 // Options of Open; the zero value works.
 type Options struct {
 	Logger *slog.Logger // default: discards

@@ -9,7 +9,7 @@ import (
 )
 
 // taskCols are the columns of tasks without the input, which may be long.
-const taskCols = "t.id, t.job_id, t.tenant, t.node, t.idx, t.pipeline, t.queue, t.lane, t.class, t.kind, t.policy, t.trace, t.created_at"
+const taskCols = "t.id, t.job_id, t.tenant, t.node, t.idx, t.pipeline, t.queue, " + homeLane + ", t.class, t.kind, t.policy, t.trace, t.created_at"
 
 // inReach limits a statement on the tasks of the job $1 to those after the place
 // ($2, $3) and before ($4, $5).

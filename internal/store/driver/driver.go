@@ -72,6 +72,27 @@ var ErrUnknown = errors.New("the commit's answer was lost; the outcome is unknow
 // ErrRetry returned by the function of Write runs it again in a new transaction.
 var ErrRetry = errors.New("the rows changed since they were read")
 
+// Again returned by the function of Write runs it again in a new transaction, and
+// First before that, once this one has been rolled back.
+type Again struct {
+	First func(ctx context.Context) error
+}
+
+// Error says what errors of this kind say.
+func (a *Again) Error() string { return "something must be made first: " + ErrRetry.Error() }
+
+// Unwrap is ErrRetry.
+func (a *Again) Unwrap() error { return ErrRetry }
+
+// Prepare runs First, if err asks for it.
+func Prepare(ctx context.Context, err error) error {
+	var a *Again
+	if !errors.As(err, &a) {
+		return nil
+	}
+	return a.First(ctx)
+}
+
 // ErrLocked says that a lock was not to be had in time.
 var ErrLocked = errors.New("another transaction holds the row")
 

@@ -121,6 +121,9 @@ func again(ctx context.Context, run func(context.Context) error, may func() bool
 		case try >= maxTries || !retryable(err):
 			return err
 		}
+		if err := driver.Prepare(ctx, err); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return err

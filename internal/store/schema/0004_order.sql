@@ -189,3 +189,12 @@ CREATE TABLE intake_rules (
   actor TEXT NOT NULL,
   UNIQUE (tenant, name)
 ) {session};
+
+-- The lane that a generation of a task of a pipeline waits in, where its concurrency key,
+-- which was not known when the task was made, makes it another one.
+CREATE TABLE task_lanes (
+  task_id {uuid} NOT NULL,
+  generation INT NOT NULL,
+  lane INT NOT NULL,
+  PRIMARY KEY (task_id, generation)
+) {key};

@@ -148,14 +148,31 @@ func (db *DB) Close() error {
 // Write runs fn in the one writing transaction. Once it has begun, the caller's
 // context does not cut it off: it is short, and a commit must not be torn.
 func (db *DB) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	for try := 0; ; {
+		err := db.tries(ctx, fn, &try)
+		if !errors.As(err, new(*driver.Again)) || try > maxTries {
+			return err
+		}
+		if err := driver.Prepare(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// maxTries is how often a transaction is run again.
+const maxTries = 10
+
+// tries runs fn until it asks for no other try, or for something to be made first, which
+// may have to write, too. try counts.
+func (db *DB) tries(ctx context.Context, fn func(driver.Tx) error, try *int) error {
 	c, err := take(ctx, db.write)
 	if err != nil {
 		return err
 	}
 	defer func() { db.write <- c }()
-	for try := 0; ; try++ {
+	for {
 		err := c.raw(context.WithoutCancel(ctx), "BEGIN IMMEDIATE", fn)
-		if !errors.Is(err, driver.ErrRetry) || try == 10 {
+		if *try++; !errors.Is(err, driver.ErrRetry) || *try > maxTries || errors.As(err, new(*driver.Again)) {
 			return err
 		}
 	}
