@@ -32,8 +32,9 @@ func checkNeeds(say func(string, string, ...any), n *drover.NewJob) {
 	if k := n.ConcurrencyKey; len(k) > dag.MaxKey || !clean(k) {
 		say("concurrency_key", "must have at most %d bytes of valid UTF-8 without control characters", dag.MaxKey)
 	}
-	a := asksOf(n)
-	checkAsks(say, &a)
+	if a := asksOf(n); !a.Empty() {
+		checkAsks(say, &a)
+	}
 }
 
 // checkLimits refuses what could never start: what asks for a limit that is not

@@ -44,7 +44,7 @@ var (
 	readChildren    = driver.New("read children", "task_id uuid, generation int", "SELECT "+childCols+" FROM {rows} JOIN job_children c ON c.task_id = {task_id} AND c.generation = {generation}")
 	readParents     = driver.New("read parents of jobs", "id uuid", "SELECT "+childCols+" FROM {rows} JOIN job_children c ON c.child = {id}")
 	childrenOf      = driver.New("read children of a job", "", "SELECT "+childCols+" FROM job_children c WHERE c.job_id = $1 AND c.child <> "+wholeJob+" ORDER BY c.child LIMIT $2")
-	askChildren     = driver.New("ask something of children", "", fmt.Sprintf("UPDATE job_children SET want = $2 WHERE job_id = $1 AND abandon = 0 AND want < %d AND want <> $2 AND EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = job_children.child)", WantCancel))
+	askChildren     = driver.New("ask something of children", "", fmt.Sprintf("UPDATE job_children SET want = $2 WHERE job_id = $1 AND abandon = 0 AND want < %d AND want <> $2 AND EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = job_children.child LIMIT 1 OFFSET 0)", WantCancel))
 	stopChild       = driver.New("ask a child to stop", "", fmt.Sprintf("UPDATE job_children SET want = %d WHERE task_id = $1 AND generation = $2 AND abandon = 0 AND want < %[1]d AND child <> ", WantCancel)+wholeJob)
 	wanted          = driver.New("read what is asked of children", "", fmt.Sprintf("SELECT "+childCols+" FROM job_children c WHERE c.want BETWEEN %d AND %d ORDER BY c.task_id, c.generation LIMIT $1", WantPause, WantCancel))
 	passedOn        = driver.New("note what was passed on to a child", "", "UPDATE job_children SET want = $4 WHERE task_id = $1 AND generation = $2 AND want = $3")

@@ -25,7 +25,7 @@ const claimMoves = `d AS (DELETE FROM task_queued q WHERE q.ctid = ANY (ARRAY(SE
 r AS (INSERT INTO task_running (` + runningCols + `)
   SELECT d.task_id, d.job_id, d.node, d.idx, d.queue, d.lane, d.class, d.generation, d.attempt + 1, d.losses, d.lease_version + 1, d.events, d.due_at, d.waits, d.ready_at, d.queued_at, greatest($7, d.queued_at), $3, $8 FROM d
   RETURNING ` + runningCols + `)
-SELECT RETURNED, FOUND FROM r JOIN tasks t ON t.id = r.task_id ORDER BY r.due_at, r.task_id`
+SELECT RETURNED, FOUND FROM r JOIN tasks t ON t.id = ANY (ARRAY[r.task_id]) ORDER BY r.due_at, r.task_id`
 
 const skipLanes = `a(lane, k) AS (
   SELECT (SELECT q.lane FROM task_queued q WHERE q.queue = $1 AND q.class = (SELECT class FROM c) AND q.lane > $5 ORDER BY q.queue, q.class, q.lane LIMIT 1), 1

@@ -355,7 +355,7 @@ var (
 	permitsOf = "min((SELECT count(*) FROM permits p WHERE p.task_id = x.task_id))"
 	leastRun  = driver.New("least permits in lanes", "lane int", "SELECT 0, 0, {lane}, "+homeLane+", count(*), "+permitsOf+" FROM {rows} JOIN task_running x ON x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 3, 4")
 	leastLine = driver.New("least permits in queued lines", "queue int, class smallint, lane int",
-		"SELECT {queue}, {class}, {lane}, "+homeLane+", count(*), "+permitsOf+" FROM {rows} JOIN task_queued x ON x.queue = {queue} AND x.class = {class} AND x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 1, 2, 3, 4")
+		"SELECT {queue}, {class}, {lane}, "+homeLane+", count(x.node), "+permitsOf+" FROM {rows} JOIN task_queued x ON x.queue = {queue} AND x.class = {class} AND x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 1, 2, 3, 4")
 	sessionLanes = driver.New("count a session's running by lane", "", "SELECT lane, count(*) FROM task_running WHERE session_id = $1 GROUP BY lane ORDER BY lane")
 	heldAmong    = driver.New("which jobs are held", "id uuid", "SELECT DISTINCT h.job_id FROM {rows} JOIN job_holds h ON h.job_id = {id} AND h.kind < 3")
 	anyReady     = driver.New("is anything ready", "", "SELECT (SELECT count(*) FROM (SELECT 1 FROM task_ready WHERE lane <> 0 ORDER BY queue LIMIT 1) r), (SELECT count(*) FROM (SELECT 1 FROM permits LIMIT 1) p)")

@@ -251,7 +251,7 @@ type Key struct {
 var (
 	// One statement for rows and whole nodes, so that all are locked in one order.
 	lockPending = driver.New("lock pending", "job_id uuid, node int, first int, last int",
-		"SELECT "+qualify("p", pendingCols)+" FROM {rows} JOIN task_pending p ON p.job_id = {job_id} AND p.node = {node} AND p.idx BETWEEN {first} AND {last} ORDER BY p.job_id, p.node, p.idx {for update of p}")
+		"SELECT "+qualify("p", pendingCols)+" FROM {rows} JOIN task_pending p ON p.job_id = {job_id} AND p.node = {node} AND p.idx BETWEEN {first} AND {last} ORDER BY {job_id}, {node}, p.idx {for update of p}")
 	updateUnmet = driver.New("update unmet", "job_id uuid, node int, idx int, unmet int",
 		"UPDATE task_pending SET unmet = {unmet} {from} WHERE task_pending.job_id = {job_id} AND task_pending.node = {node} AND task_pending.idx = {idx}")
 	updateTold = driver.New("update what pending were told", "job_id uuid, node int, idx int, unmet int, parents_succeeded int, parents_failed int, parents_skipped int",

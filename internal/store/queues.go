@@ -24,7 +24,7 @@ var (
 	queueQueued  = countQueue("task_queued")
 	queueRunning = driver.New("count task_running by queue", "", "SELECT q.queue, count(*) FROM (SELECT x.queue FROM task_running x ORDER BY x.task_id"+oneMore+") q GROUP BY q.queue")
 	queueDelayed = driver.New("count task_delayed by queue", "", "SELECT q.queue, count(*) FROM (SELECT x.queue FROM task_delayed x ORDER BY x.due_at, x.task_id"+oneMore+") q GROUP BY q.queue")
-	sessionLoads = driver.New("count a session's running", "id bigint", "SELECT r.session_id, count(*) FROM {rows} JOIN task_running r ON r.session_id = {id} GROUP BY r.session_id")
+	sessionLoads = driver.New("count a session's running", "id bigint", "SELECT {id}, count(r.queue) FROM {rows} JOIN task_running r ON r.session_id = {id} GROUP BY 1")
 )
 
 // QueueCount is what stands in a queue. Counts above MaxCount stop there.

@@ -10,17 +10,19 @@ import (
 )
 
 var (
+	// By its words none of it can be looked up but by job: LIMIT 1 OFFSET 0, lane + 0 and
+	// ANY keep the planner from reading tables in another order that it believes empty.
 	summaries = driver.New("look at jobs in turn", "", "SELECT j.id, j.pipeline, (SELECT count(*) FROM task_pending q WHERE q.job_id = j.id), (SELECT count(*) FROM task_ready q WHERE q.job_id = j.id), "+
 		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.lane = 0 AND q.ready_at > 0), (SELECT count(*) FROM task_queued q WHERE q.job_id = j.id), (SELECT count(*) FROM task_running q WHERE q.job_id = j.id), "+
-		"(SELECT count(*) FROM task_delayed q WHERE q.job_id = j.id), (SELECT count(*) FROM task_queued q WHERE q.job_id = j.id AND NOT EXISTS (SELECT 1 FROM lanes n WHERE n.id = q.lane AND n.queue = q.queue)) + "+
-		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.lane <> 0 AND NOT EXISTS (SELECT 1 FROM lanes n WHERE n.id = q.lane AND n.queue = q.queue)), "+
+		"(SELECT count(*) FROM task_delayed q WHERE q.job_id = j.id), (SELECT count(*) FROM task_queued q WHERE q.job_id = j.id AND NOT EXISTS (SELECT 1 FROM lanes n WHERE n.id = q.lane AND n.queue = q.queue LIMIT 1 OFFSET 0)) + "+
+		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.lane + 0 <> 0 AND NOT EXISTS (SELECT 1 FROM lanes n WHERE n.id = q.lane AND n.queue = q.queue LIMIT 1 OFFSET 0)), "+
 		"coalesce(l.total, -1), coalesce(l.open, 0), coalesce(l.succeeded, 0), coalesce(l.failed, 0), coalesce(l.cancelled, 0), coalesce(l.skipped, 0), coalesce(l.paused, 0), coalesce(l.cancelling, 0), "+
 		"coalesce((SELECT max(f.run) FROM job_final f WHERE f.job_id = j.id), 0), coalesce((SELECT max(e.seq) FROM events e WHERE e.job_id = j.id), 0) - coalesce((SELECT max(f.events) FROM job_final f WHERE f.job_id = j.id), 0), coalesce((SELECT sum(CASE h.kind WHEN 1 THEN 1 WHEN 2 THEN 4 ELSE 2 END) FROM job_holds h WHERE h.job_id = j.id), 0), "+
 		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.lane = 0 AND q.ready_at = 0), coalesce((SELECT sum(m.waiting) FROM map_live m WHERE m.job_id = j.id), 0), "+
 		"CASE WHEN EXISTS (SELECT 1 FROM map_live m WHERE m.job_id = j.id AND m.waiting > 0 AND (m.running < m.most OR m.running > (SELECT count(*) FROM task_queued q WHERE q.job_id = j.id AND q.node = m.node) + "+
 		"(SELECT count(*) FROM task_running q WHERE q.job_id = j.id AND q.node = m.node) + (SELECT count(*) FROM task_delayed q WHERE q.job_id = j.id AND q.node = m.node) + "+
 		"(SELECT count(*) FROM task_ready q WHERE q.job_id = j.id AND q.node = m.node AND NOT (q.lane = 0 AND q.ready_at = 0)))) THEN 1 ELSE 0 END "+
-		"FROM (SELECT id, pipeline FROM jobs WHERE id > $1 ORDER BY id LIMIT $2) j LEFT JOIN job_live l ON l.job_id = j.id ORDER BY j.id")
+		"FROM (SELECT id, pipeline FROM jobs WHERE id > $1 ORDER BY id LIMIT $2) j LEFT JOIN job_live l ON l.job_id = {pg:ANY(ARRAY[}j.id{pg:])} ORDER BY j.id")
 
 	recordTasks  = driver.New("records of a job: tasks", "", "SELECT t.id, t.node, t.idx, t.queue, "+homeLane+", t.class, t.created_at FROM tasks t WHERE t.job_id = $1 ORDER BY t.node, t.idx")
 	recordTries  = driver.New("records of a job: attempts", "", "SELECT a.task_id, a.generation, a.n, a.lease_version, a.outcome FROM tasks t JOIN attempts a ON a.task_id = t.id WHERE t.job_id = $1")

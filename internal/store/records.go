@@ -126,7 +126,7 @@ var (
 		"UPDATE job_live SET run = {run}, graph = {graph}, events = {events}, total = {total}, open = {open}, succeeded = {succeeded}, failed = {failed}, cancelled = {cancelled}, skipped = {skipped}, paused = {paused}, cancelling = {cancelling}, handled = {handled}, phase = {phase}, undone = {undone} {from} WHERE job_id = {job_id} AND tenant = {tenant}")
 	lockJobLive = driver.New("lock job_live", "id uuid",
 		"SELECT j.job_id, j.tenant, j.run, j.graph, j.events, j.total, j.open, j.succeeded, j.failed, j.cancelled, j.skipped, j.paused, j.cancelling, j.handled, j.phase, j.undone FROM {rows} JOIN job_live j ON j.job_id = {id} {for no key update of j}")
-	readJobGraph   = driver.New("read graph versions", "id uuid", "SELECT l.job_id, l.graph, j.tenant, j.pipeline, j.trace, "+noParent+" FROM {rows} JOIN job_live l ON l.job_id = {id} JOIN jobs j ON j.id = l.job_id")
+	readJobGraph   = driver.New("read graph versions", "id uuid", "SELECT l.job_id, l.graph, j.tenant, j.pipeline, j.trace, "+noParent+" FROM {rows} JOIN job_live l ON l.job_id = {id} JOIN jobs j ON j.id = {id}")
 	deleteJobLive  = driver.New("delete job_live", "id uuid", "DELETE FROM job_live {using} WHERE job_id = {id}")
 	deleteHolds    = driver.New("delete holds", "id uuid", "DELETE FROM job_holds {using} WHERE job_id = {id}")
 	insertJobFinal = driver.Insert("insert job_final", "job_final", "job_id uuid, run int, tenant int, status smallint, events bigint, total int, succeeded int, failed int, cancelled int, skipped int, finished_at bigint, handled int")

@@ -15,9 +15,9 @@ var (
 		"SELECT f.job_id, f.run, f.tenant, f.status, f.finished_at FROM job_final f WHERE f.job_id > $1 AND f.job_id < $2 ORDER BY f.job_id, f.run LIMIT $3")
 	lockJobs  = driver.New("lock jobs that nobody uses", "id uuid", "SELECT j.id FROM {rows} JOIN jobs j ON j.id = {id} ORDER BY j.id {for update of j skip locked}")
 	keepJobs  = driver.New("keep jobs from leaving", "id uuid", "SELECT j.id FROM {rows} JOIN jobs j ON j.id = {id} {for key share of j}")
-	jobsAlive = driver.New("jobs that live", "id uuid", "SELECT j.id FROM {rows} JOIN jobs j ON j.id = {id} WHERE EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = j.id) "+
-		"OR EXISTS (SELECT 1 FROM task_pending q WHERE q.job_id = j.id) OR EXISTS (SELECT 1 FROM task_ready q WHERE q.job_id = j.id) OR EXISTS (SELECT 1 FROM task_queued q WHERE q.job_id = j.id) "+
-		"OR EXISTS (SELECT 1 FROM task_running q WHERE q.job_id = j.id) OR EXISTS (SELECT 1 FROM task_delayed q WHERE q.job_id = j.id)")
+	jobsAlive = driver.New("jobs that live", "id uuid", "SELECT j.id FROM {rows} JOIN jobs j ON j.id = {id} WHERE EXISTS (SELECT 1 FROM job_live l WHERE l.job_id = j.id LIMIT 1 OFFSET 0) "+
+		"OR EXISTS (SELECT 1 FROM task_pending q WHERE q.job_id = j.id LIMIT 1 OFFSET 0) OR EXISTS (SELECT 1 FROM task_ready q WHERE q.job_id = j.id LIMIT 1 OFFSET 0) OR EXISTS (SELECT 1 FROM task_queued q WHERE q.job_id = j.id LIMIT 1 OFFSET 0) "+
+		"OR EXISTS (SELECT 1 FROM task_running q WHERE q.job_id = j.id LIMIT 1 OFFSET 0) OR EXISTS (SELECT 1 FROM task_delayed q WHERE q.job_id = j.id LIMIT 1 OFFSET 0)")
 
 	// What makes a job seen leaves first, in one transaction.
 	insertPurges   = driver.New("begin to purge jobs", "job_id uuid, at bigint", "INSERT INTO job_purges (job_id, at) SELECT {job_id}, {at} {from} WHERE true ON CONFLICT DO NOTHING")

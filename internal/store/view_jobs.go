@@ -27,15 +27,15 @@ var (
 	// How many rows of each job stand where; every table has an index on job_id,
 	// which is all that is read.
 	liveCounts = driver.New("count live tasks of jobs", "id uuid",
-		"SELECT q.job_id, 1, count(*) FROM {rows} JOIN task_pending q ON q.job_id = {id} GROUP BY q.job_id"+
-			" UNION ALL SELECT q.job_id, 2, count(*) FROM {rows} JOIN task_ready q ON q.job_id = {id} GROUP BY q.job_id"+
-			" UNION ALL SELECT q.job_id, 4, count(*) FROM {rows} JOIN task_queued q ON q.job_id = {id} GROUP BY q.job_id"+
-			" UNION ALL SELECT q.job_id, 5, count(*) FROM {rows} JOIN task_running q ON q.job_id = {id} GROUP BY q.job_id"+
-			" UNION ALL SELECT q.job_id, q.status, count(*) FROM {rows} JOIN task_delayed q ON q.job_id = {id} GROUP BY q.job_id, q.status")
+		"SELECT {id}, 1, count(q.queue) FROM {rows} JOIN task_pending q ON q.job_id = {id} GROUP BY 1"+
+			" UNION ALL SELECT {id}, 2, count(q.queue) FROM {rows} JOIN task_ready q ON q.job_id = {id} GROUP BY 1"+
+			" UNION ALL SELECT {id}, 4, count(q.queue) FROM {rows} JOIN task_queued q ON q.job_id = {id} GROUP BY 1"+
+			" UNION ALL SELECT {id}, 5, count(q.queue) FROM {rows} JOIN task_running q ON q.job_id = {id} GROUP BY 1"+
+			" UNION ALL SELECT {id}, q.status, count(q.queue) FROM {rows} JOIN task_delayed q ON q.job_id = {id} GROUP BY 1, 2")
 	liveMarks = func() *driver.Text {
 		var parts []string
 		for _, table := range liveTables {
-			parts = append(parts, "SELECT q.job_id, max(q.lease_version), max(q.events) FROM {rows} JOIN "+table+" q ON q.job_id = {id} GROUP BY q.job_id")
+			parts = append(parts, "SELECT {id}, max(q.lease_version), max(q.events) FROM {rows} JOIN "+table+" q ON q.job_id = {id} GROUP BY 1")
 		}
 		return driver.New("marks of jobs' live tasks", "id uuid", strings.Join(parts, " UNION ALL "))
 	}()
@@ -45,7 +45,7 @@ var (
 		"SELECT f.job_id, t.pipeline, t.node, t.kind, f.error FROM {rows} JOIN {pg:LATERAL} (SELECT x.job_id, x.task_id, x.error FROM task_final x WHERE x.job_id = {id} AND x.status IN (9, 12)"+
 			" AND NOT EXISTS (SELECT 1 FROM task_final y WHERE y.task_id = x.task_id AND y.generation > x.generation) ORDER BY x.finished_at, x.task_id LIMIT 1) f ON 1 = 1 JOIN tasks t ON t.id = f.task_id")
 	soloProgress = driver.New("progress of jobs of one task", "id uuid",
-		"SELECT r.job_id, p.ratio, p.message FROM {rows} JOIN task_running r ON r.job_id = {id} JOIN task_progress p ON p.task_id = r.task_id AND p.lease_version = r.lease_version")
+		"SELECT r.job_id, p.ratio, p.message FROM {rows} JOIN task_running r ON r.job_id = {id} JOIN task_progress p ON p.task_id = {pg:ANY(ARRAY[}r.task_id{pg:])} AND p.lease_version = r.lease_version")
 
 	badJobs = driver.New("jobs that ended badly, newest first", "",
 		"SELECT f.job_id, 1 FROM job_final f WHERE f.tenant = $1 AND f.status = $5 AND f.status <> 8 AND f.job_id < $2 AND f.job_id >= $3 ORDER BY f.job_id DESC LIMIT $4")

@@ -190,6 +190,10 @@ func (t *Text) Inserts() (table string, columns []string) {
 var (
 	word  = regexp.MustCompile(`\{(pg:|lite:|for )?([^{}]*)\}`)
 	param = regexp.MustCompile(`\$(\d+)`)
+	// sought is a condition by which a batch's row finds a table's, joined one by which a
+	// row of the table before finds one of the next.
+	sought = regexp.MustCompile(`\b(ON|WHERE|AND) ((?:\w+\.)?\w+) = (\{\w+\})`)
+	joined = regexp.MustCompile(`\b(JOIN \w+ \w+ ON \w+\.\w+) = (\w+\.\w+)`)
 )
 
 // SQL returns the statement in the words of d. On PostgreSQL the batch columns
@@ -219,6 +223,14 @@ func (t *Text) compile(d Dialect) string {
 		}
 		return fmt.Sprintf("$%d", n+len(t.cols))
 	})
+	if d == PostgreSQL && len(t.cols) > 0 {
+		// A table that was empty when it was vacuumed is empty to the planner until it
+		// looks again. Of an equality it would make the join the other way round then: all
+		// of the table, each row beside the whole batch, and the plan is kept. This form
+		// means the same, and serves to look up by an index only.
+		src = sought.ReplaceAllString(src, "$1 $2 = ANY (ARRAY[$3])")
+		src = joined.ReplaceAllString(src, "$1 = ANY (ARRAY[$2])")
+	}
 	return word.ReplaceAllStringFunc(src, func(w string) string {
 		m := word.FindStringSubmatch(w)
 		kind, body := m[1], m[2]
