@@ -101,6 +101,9 @@ func CodeOfStatus(status int) drover.Code {
 	return drover.CodeInternal
 }
 
+// fault is what is told of an error that only the server's log tells of.
+const fault = "a fault of the server; its log has more under the trace id"
+
 // FromError makes the problem that tells err. An error without a *drover.Error
 // in its chain becomes "internal" without its text, which may hold what the
 // caller must not see: log it beside the trace id. A context that ended becomes
@@ -108,7 +111,7 @@ func CodeOfStatus(status int) drover.Code {
 func FromError(err error) *Problem {
 	var e *drover.Error
 	if !errors.As(err, &e) {
-		e = &drover.Error{Code: drover.CodeInternal, Detail: "a fault of the server; its log has more under the trace id"}
+		e = &drover.Error{Code: drover.CodeInternal, Detail: fault}
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 			e = &drover.Error{Code: drover.CodeOverloaded, Detail: "the server did not finish in time; ask again"}
 		}
@@ -133,8 +136,11 @@ func (p *Problem) ToError() *drover.Error {
 	if e.Code == "" {
 		e.Code = CodeOfStatus(p.Status)
 	}
-	if e.Detail == "" {
+	switch {
+	case e.Detail == "":
 		e.Detail = p.Title
+	case e.Detail == fault && p.TraceID != "": // or nobody knows what to look for
+		e.Detail += " " + p.TraceID
 	}
 	return e
 }

@@ -258,6 +258,10 @@ func TestProblemOfAnInnerFaultHidesIt(t *testing.T) {
 	if p.Code != drover.CodeInternal || p.Status != 500 || strings.Contains(string(b), "hunter2") {
 		t.Fatalf("got %s", b)
 	}
+	p.TraceID = "0af7651916cd43dd8448eb211c80319c" // by which it is found
+	if got := p.ToError().Error(); !strings.HasSuffix(got, "under the trace id "+p.TraceID) {
+		t.Errorf("the caller is told %q", got)
+	}
 	if p := FromError(fmt.Errorf("claim: %w", context.DeadlineExceeded)); p.Status != 503 || !p.Retryable {
 		t.Fatalf("a deadline became %+v", p)
 	}

@@ -94,8 +94,6 @@ func remedy(err error) string {
 		return `"drover token list" shows the scopes; make a token that has this one with "drover token create --scope"`
 	case drover.CodeOverloaded:
 		return "try again in a moment"
-	case drover.CodeIdempotencyReused:
-		return "use another key, or the same request"
 	}
 	var away *awayError
 	if errors.As(err, &away) {

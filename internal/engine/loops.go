@@ -30,6 +30,11 @@ const (
 	keepProgress    = time.Hour
 )
 
+// Patience is how long the server waits with what it holds against workers, after a time
+// in which they could not be heard: it has started, or the database was away. Who has
+// something to report tries every five seconds at least.
+func (e *Engine) Patience() time.Duration { return min(e.opts.LeaseFor/3, 10*time.Second) }
+
 // ReapOnce ends sessions whose lease ran out and takes their tasks back. It
 // returns how many tasks it took.
 func (e *Engine) ReapOnce(ctx context.Context) (int, error) {

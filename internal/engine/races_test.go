@@ -558,9 +558,10 @@ func TestTwoReplaysAtOnceOpenOneGeneration(t *testing.T) {
 
 func TestManySubmitsOfOneKeyMakeOneJob(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
-		got := make([]drover.Submitted, 50)
+		got := make([]drover.Submitted, 100)
+		servers := []*engine.Engine{w.Engine, w.server(), w.server()}
 		err := together(len(got), func(i int) error {
-			out, err := w.Submit(context.Background(), w.c, []drover.NewJob{{Kind: "a", Input: json.RawMessage(`{"x":1}`), IdempotencyKey: "one"}})
+			out, err := servers[i%len(servers)].Submit(context.Background(), w.c, []drover.NewJob{{Kind: "a", Input: json.RawMessage(`{"x":1}`), IdempotencyKey: "one"}})
 			if err == nil {
 				got[i] = out[0]
 			}

@@ -30,20 +30,23 @@ type Loop struct {
 	Wake <-chan struct{}
 	// Greedy steps run again at once when they did something, up to burst times.
 	Greedy bool
+	// Patience is how long the loop leaves things as they are when it begins, and when
+	// the others find what was away: who could not be heard meanwhile comes first.
+	Patience time.Duration
 }
 
 // Loops returns the loops of an engine.
 func Loops(e *engine.Engine) []Loop {
 	return []Loop{
 		{Name: "clock", Step: e.ClockOnce, Every: 5 * time.Second},                                                // the database's clock, carried forward by ours
-		{Name: "reaper", Step: e.ReapOnce, Every: time.Second, Greedy: true},                                      // takes back leases of silent workers
+		{Name: "reaper", Step: e.ReapOnce, Every: time.Second, Greedy: true, Patience: e.Patience()},              // takes back leases of silent workers
 		{Name: "admitter", Step: e.AdmitOnce, Every: 50 * time.Millisecond, Greedy: true, Wake: e.AdmitterWake()}, // READY to QUEUED
 		{Name: "gate", Step: e.GateOnce, Every: time.Second},                                                      // limits that another server has changed
 		{Name: "intake", Step: e.IntakeOnce, Every: 2 * time.Second},                                              // which rules of intake fire
 		{Name: "timer", Step: e.TimersOnce, Every: 200 * time.Millisecond, Greedy: true},                          // due retries, snoozes and start times
 		{Name: "sweeper", Step: e.SweepOnce, Every: 500 * time.Millisecond, Greedy: true},                         // cancelled and paused jobs' rows
 		{Name: "children", Step: e.ChildrenOnce, Every: time.Second, Greedy: true},                                // what parents ask of the jobs that their tasks run
-		{Name: "watcher", Step: e.WatchOnce, Every: 500 * time.Millisecond, Greedy: true},                         // out of time, or silent
+		{Name: "watcher", Step: e.WatchOnce, Every: 500 * time.Millisecond, Greedy: true, Patience: e.Patience()}, // out of time, or silent
 		{Name: "batches", Step: e.BatchesOnce, Every: 200 * time.Millisecond, Greedy: true},                       // replays and closes of many dead letters
 		{Name: "filer", Step: e.FileOnce, Every: 5 * time.Second, Greedy: true},                                   // dead letters of servers of an older schema
 		{Name: "expirer", Step: e.ExpireOnce, Every: time.Second, Greedy: true},                                   // jobs past their expires_at
@@ -73,6 +76,9 @@ type Stats struct {
 type Scheduler struct {
 	log   *slog.Logger
 	loops []*running
+
+	mu    sync.Mutex
+	again chan struct{} // of mu: closed, and made anew, when a step succeeds that had failed
 }
 
 type running struct {
@@ -85,7 +91,7 @@ func New(log *slog.Logger, loops ...Loop) *Scheduler {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Scheduler{log: log}
+	s := &Scheduler{log: log, again: make(chan struct{})}
 	for _, l := range loops {
 		if l.Timeout == 0 {
 			l.Timeout = time.Minute
@@ -115,17 +121,40 @@ func (s *Scheduler) Stats() map[string]Stats {
 	return out
 }
 
+// recovery is closed when a step next succeeds that had failed.
+func (s *Scheduler) recovery() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.again
+}
+
+// recovered ends the pauses of the others that have failed: mostly it is the
+// database that was away, and is back for all.
+func (s *Scheduler) recovered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.again)
+	s.again = make(chan struct{})
+}
+
 func (s *Scheduler) run(ctx context.Context, l *running) {
 	log := s.log.With("loop", l.Name)
 	log.DebugContext(ctx, "loop started", "every", l.Every)
 	// The first pause is a random part of the cadence, so that the loops of one
 	// process, and of servers started together, do not step in time.
-	pause := rand.N(l.Every)
+	pause := max(rand.N(l.Every), l.Patience)
 	failures, inRow := 0, 0
+	var again <-chan struct{} // while it fails
 	for {
-		if !sleep(ctx, pause, l.Wake) {
+		back, ok := sleep(ctx, pause, l.Wake, again)
+		switch {
+		case !ok:
 			return
+		case back && l.Patience > 0:
+			again, pause = nil, l.Patience
+			continue
 		}
+		again = s.recovery() // from before the step: somebody may recover while it fails
 		n, err := l.step(ctx, log)
 		switch {
 		case ctx.Err() != nil:
@@ -134,12 +163,16 @@ func (s *Scheduler) run(ctx context.Context, l *running) {
 			failures++
 			inRow = 0
 			pause = backoff(l.Every, failures)
+			if l.Patience > 0 && failures > 3 { // the others find it first
+				pause = 2 * maxBackoff
+			}
 			log.WarnContext(ctx, "step failed; will try again", "err", err, "failures", failures, "pause", pause)
 		default:
 			if failures > 0 {
 				log.InfoContext(ctx, "step succeeded again", "failures", failures)
+				s.recovered()
 			}
-			failures = 0
+			failures, again = 0, nil
 			l.steps.Add(1)
 			l.did.Add(int64(n))
 			if inRow++; l.Greedy && n > 0 && inRow < burst {
@@ -169,18 +202,19 @@ func (l *running) step(ctx context.Context, log *slog.Logger) (n int, err error)
 	return l.Step(ctx)
 }
 
-// sleep waits for d, or until wake receives; it reports false when ctx ended.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+// sleep waits for d, or until wake or again receives. It reports whether it was
+// again, and false when ctx ended.
+func sleep(ctx context.Context, d time.Duration, wake, again <-chan struct{}) (back, ok bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return false
 	case <-wake:
-		return ctx.Err() == nil
+	case <-again:
+		back = true
 	case <-t.C:
-		return ctx.Err() == nil
 	}
+	return back, ctx.Err() == nil
 }
 
 // jitter draws from 80 % to 120 % of d.

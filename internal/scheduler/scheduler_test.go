@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,6 +137,61 @@ func TestFailingLoopBacksOffAndRecovers(t *testing.T) {
 		}
 		if n := strings.Count(out.String(), "step succeeded again"); n != 1 {
 			t.Errorf("recovery logged %d times, want once", n)
+		}
+	})
+}
+
+// TestLoopsRecoverTogether: the database was away for long, and pauses have grown. As
+// soon as one loop finds it, all go on; but workers come before who takes back their leases.
+func TestLoopsRecoverTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 10 * time.Second
+		var mu sync.Mutex
+		away, found := true, map[string]time.Time{}
+		var loops []Loop
+		for name, every := range map[string]time.Duration{"timer": 200 * time.Millisecond, "reaper": time.Second, "janitor": 30 * time.Second} {
+			l := Loop{Name: name, Every: every}
+			if name == "reaper" {
+				l.Patience = patience
+			}
+			l.Step = func(context.Context) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if away {
+					return 0, errors.New("database is away")
+				}
+				if found[name].IsZero() {
+					found[name] = time.Now()
+				}
+				return 0, nil
+			}
+			loops = append(loops, l)
+		}
+		s := New(nil, loops...)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		time.Sleep(10 * time.Minute)
+		mu.Lock()
+		if began := s.Stats()["reaper"].Errors; began > 20 {
+			t.Errorf("the reaper has looked %d times: it may find it before the others", began)
+		}
+		away = false
+		mu.Unlock()
+		time.Sleep(maxBackoff + patience)
+		cancel()
+		<-done
+		if len(found) != len(loops) {
+			t.Fatalf("of %d loops these have found it: %v", len(loops), found)
+		}
+		for name, at := range found {
+			want := found["timer"]
+			if name == "reaper" {
+				want = want.Add(patience)
+			}
+			if !at.Equal(want) {
+				t.Errorf("%s found it %v after the timer", name, at.Sub(found["timer"]))
+			}
 		}
 	})
 }

@@ -51,8 +51,8 @@ var faults = []fault{
 	{"cancel", "kill-waiting-retry", "a job is cancelled while a task waits for its retry: it ends, and the timer does not revive it", []string{eng + "TestARetryThatIsDueAtACancelIsCancelled"}, ""},
 	{"cancel", "kill-queued-no-retry", "a queued task with a retry policy is cancelled: final, never retried", []string{eng + "TestACancelNeedsNoWorker"}, ""},
 	{"cancel", "cancel-poll-only", "without notifications a cancel still reaches a running handler within a renewal", []string{work + "TestCancellationReachesTheHandlerAndIsAcknowledged", eng + "TestTheWayOfACancelIsVisible"}, ""},
-	{"cancel", "child-cancelled-alone", "only a child workflow is cancelled", nil, "jobs have no child jobs yet; a cancel is of a whole job"},
-	{"cancel", "cancel-replayed", "the same cancel request once more: the same answer, nothing else touched", []string{eng + "TestTheSameCancelRequestAgainIsAnsweredAndDoesNothing"}, ""},
+	{"cancel", "child-cancelled-alone", "only the job that a task runs is cancelled: the task fails with a type that says so, and is not tried again", []string{eng + "TestAChildThatDoesNotEndWell"}, ""},
+	{"cancel", "cancel-replayed", "the same cancel request once more: the same answer, nothing else touched", []string{eng + "TestTheSameCancelRequestAgainIsAnsweredAndDoesNothing", eng + "TestACancelOfAJobThatIsGoneDoesNotReachTheNextOfItsID"}, ""},
 	{"cancel", "pause-holds", "paused while its tasks complete: no new one starts until it is resumed", []string{eng + "TestNothingOfAPausedJobIsClaimed"}, ""},
 
 	{"idempotency", "key-other-payload", "the same key with another body is a typed conflict; the first job is unchanged", []string{eng + "TestIdempotentSubmit"}, ""},
@@ -73,7 +73,7 @@ var faults = []fault{
 	{"timer", "timer-cancel-race", "a timer is due at the moment of a cancel: one outcome", []string{eng + "TestARetryThatIsDueAtACancelIsCancelled", sims}, ""},
 
 	{"dag", "empty-fanout-chain", "three fan-outs over nothing, one after the other: they end after what they wait for, the job goes on, the join's rule decides the rest", []string{eng + "TestChainedFanOutsOverNothing"}, ""},
-	{"dag", "refan-on-retry", "a fan-out that failed is retried with a shorter list", nil, "a map that has expanded does not expand again: its elements are replayed; one that failed before it could expand has none yet"},
+	{"dag", "refan-on-retry", "a fan-out that failed runs again over a shorter list: as many elements as that has, and the old ones count for nothing", []string{eng + "TestARerunExpandsMapsAgain"}, ""},
 	{"dag", "unblock-descendants", "a failed task is run again and succeeds: what it kept from running runs, nothing has to be cleared", []string{eng + "TestAReplayUnblocksWhatIsBelow"}, ""},
 	{"dag", "exit-handler-on-stop", "a job is stopped: what runs finally runs to its end once, and the job is not final before", []string{eng + "TestWhatRunsAtTheEnd"}, ""},
 	{"dag", "param-with-space", "a value with blanks and equals signs is the same in the first attempt, the next and a replay", []string{eng + "TestAParameterWithBlanksAndSigns"}, ""},

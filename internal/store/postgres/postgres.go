@@ -220,6 +220,12 @@ func Away(err error) bool {
 		switch pe.Code {
 		case "57P01", "57P02", "57P03", "53300": // shut down, crashed, starting, no connection left
 			return true
+		case "57P05", "25P03", "25P04": // the session was ended for being idle or slow, and what it did rolled back
+			return true
+		case "25006": // it takes no writes: a standby, until it is promoted or another is
+			return true
+		case "55000": // it takes no connections; as an error of a statement it is another thing
+			return pe.Severity == "FATAL"
 		}
 		return strings.HasPrefix(pe.Code, "08")
 	}
