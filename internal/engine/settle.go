@@ -126,11 +126,11 @@ func (e *Engine) settleBatch(ctx context.Context, tx store.Tx, x *changes, batch
 		for k, o := range s.Outcomes {
 			a := &out[i].Settled[k]
 			a.TaskID = o.TaskID
-			if bad := checkOutcome(&o); bad != nil {
+			all[k] = report{lease: store.Lease{Task: o.TaskID, Version: o.LeaseVersion, Session: int64(s.Session)}, Outcome: o, answer: a}
+			if bad := checkOutcome(&all[k].Outcome); bad != nil {
 				a.Err = bad
 				continue
 			}
-			all[k] = report{lease: store.Lease{Task: o.TaskID, Version: o.LeaseVersion, Session: int64(s.Session)}, Outcome: o, answer: a}
 			reports = append(reports, &all[k])
 		}
 	}

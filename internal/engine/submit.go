@@ -48,6 +48,7 @@ type draft struct {
 	made        bool // the id was made here
 	dry         bool // nothing is stored, no name either
 	fingerprint []byte
+	policy      []byte    // of a Kind job
 	plan        *compiled // nil for a Kind job
 	queue, lane int32     // of a Kind job
 	trace       string
@@ -404,7 +405,7 @@ func (e *Engine) start(ctx context.Context, tx store.Tx, c Caller, d *draft, x *
 		t.Events = 1
 		x.jobs = append(x.jobs, row)
 		x.tasks = append(x.tasks, store.TaskRow{ID: t.ID, Job: d.ID, Tenant: c.Tenant, Queue: d.queue, Lane: d.lane, Class: d.Class, Kind: d.Kind,
-			Input: d.Input, Policy: policyIn(&d.NewJob).encode(), Trace: d.trace, CreatedAt: x.now})
+			Input: d.Input, Policy: d.policy, Trace: d.trace, CreatedAt: x.now})
 		x.place(t)
 		x.watch(t, d.ScheduleToClose.Std())
 		x.events = append(x.events, store.EventRow{Job: d.ID, Seq: 1, Type: drover.JobAccepted, At: x.now, Data: d.accepted})
@@ -543,7 +544,8 @@ func (e *Engine) check(ctx context.Context, c Caller, d *draft, of *offer, now l
 	if bad := checkBuiltin(d.Kind, d.Input); len(bad) > 0 {
 		return &drover.Error{Code: drover.CodeValidation, Detail: "the job is not valid", Fields: bad}
 	}
-	d.fingerprint = fingerprint(&d.NewJob)
+	d.policy = policyIn(&d.NewJob).encode()
+	d.fingerprint = fingerprint(&d.NewJob, d.policy)
 	if d.Kind != "" {
 		var err error
 		if d.queue, err = e.findQueue(ctx, d.Queue, d.dry); err != nil { // a new one has nothing that could refuse the job
@@ -672,9 +674,11 @@ func (e *Engine) settleIn(ctx context.Context, p *compiled, dry bool) ([]place, 
 	return at, nil
 }
 
+var compacts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 // fingerprint is the same for two requests that ask for the same job. The input
 // counts without its insignificant white space.
-func fingerprint(n *drover.NewJob) []byte {
+func fingerprint(n *drover.NewJob, policy []byte) []byte {
 	b := make([]byte, 0, 256)
 	part := func(s string) {
 		b = append(strconv.AppendInt(b, int64(len(s)), 10), ':')
@@ -683,11 +687,13 @@ func fingerprint(n *drover.NewJob) []byte {
 	part(n.Pipeline)
 	part(n.Kind)
 	part(n.Queue)
-	var in bytes.Buffer
-	if len(n.Input) > 0 {
-		_ = json.Compact(&in, n.Input) // checked before
+	in := compacts.Get().(*bytes.Buffer)
+	if in.Reset(); len(n.Input) > 0 {
+		_ = json.Compact(in, n.Input) // checked before
 	}
-	part(in.String())
+	b = append(strconv.AppendInt(b, int64(in.Len()), 10), ':')
+	b = append(append(b, in.Bytes()...), ',')
+	compacts.Put(in)
 	for _, k := range sortedKeys(n.Labels) {
 		part(k)
 		part(n.Labels[k])
@@ -695,7 +701,7 @@ func fingerprint(n *drover.NewJob) []byte {
 	part(n.Class.String())
 	part(strconv.FormatInt(int64(lifecycle.At(n.DueAt)), 10))
 	part(strconv.FormatInt(int64(lifecycle.At(n.ExpiresAt)), 10))
-	part(string(policyIn(n).encode()))
+	part(string(policy))
 	if n.Circuit != "" { // a request without one is what it always was
 		part(n.Circuit)
 	}
