@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -91,6 +93,9 @@ func TestNothingIsLostInASmallStorm(t *testing.T) {
 // share the points.
 var all = flag.Bool("chaos.all", false, "every crash point in every way")
 
+// some goes through those points alone whose name it fits.
+var some = flag.String("chaos.points", "", "with -chaos.all: crash points with a name that this regular expression fits")
+
 // A server that breaks before or after any kind of commit, or between what it did
 // and the answer, and is started again: all work ends, and nothing is done twice.
 func TestServerThatBreaksAnywhereLosesNothing(t *testing.T) {
@@ -103,6 +108,11 @@ func TestServerThatBreaksAnywhereLosesNothing(t *testing.T) {
 			p.lease, p.workers, p.rude, p.pace = time.Second, 3, 0, 150*time.Millisecond
 			p.dir, p.bin, p.checker, p.tools = place(t), droverBin, checkerBin, filepath.Join(repo, "tools")
 			list := breakages(*all, func(i int) bool { return len(drivers) == 1 || (i%3 == 0) == (database == "postgres") })
+			name, err := regexp.Compile(*some)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = slices.DeleteFunc(list, func(b breakage) bool { return !name.MatchString(b.Name) })
 			if err := p.sweep(t.Context(), list, t.Logf); err != nil {
 				t.Error(err)
 			}

@@ -117,9 +117,9 @@ func (p plan) sweep(ctx context.Context, list []breakage, say func(format string
 		if err := arm(ctx, s, b); err != nil {
 			return err
 		}
-		limit := 20 * time.Second
+		limit := time.Minute
 		if b.Slow {
-			limit = 90 * time.Second
+			limit = 2 * time.Minute
 		}
 		from := journal.Mono()
 		var err error
@@ -150,7 +150,7 @@ func (p plan) sweep(ctx context.Context, list []breakage, say func(format string
 		} else if !s.p.alive() {
 			return fmt.Errorf("%q, %s: the server ended with %s", b.Name, b.mode, s.p.cmd.ProcessState)
 		}
-		if err := s.ready(20 * time.Second); err != nil {
+		if err := s.ready(time.Minute); err != nil {
 			return fmt.Errorf("after %q, %s: %w", b.Name, b.mode, err)
 		}
 	}
@@ -225,13 +225,16 @@ func restless(ctx context.Context, s *slot) {
 	}
 }
 
-// odd does what clients of the storm do not: jobs that expire, workers that take a
+// odd does what clients of the storm do seldom or never: files, jobs that expire, workers that take a
 // task and are never heard of again, or leave without a word about it.
 func (l *load) odd(ctx context.Context) {
 	for n := 0; sleep(ctx, 300*time.Millisecond); n++ {
 		j := work(effort{N: 1})
 		j.Queue, j.ExpiresAt = "nobody", time.Now().Add(500*time.Millisecond).Truncate(time.Microsecond)
 		l.submit(ctx, j, nil)
+		save := work(effort{N: n, Save: true})
+		save.Class = drover.Urgent // there may be a long line
+		l.submit(ctx, save, nil)
 		c := l.any()
 		_, _ = c.ApplyPipeline(ctx, "odd.yaml", fmt.Appendf(nil, "pipeline: odd\ntasks:\n  a: {run: work, with: {n: %d}}\n", n)) // nobody starts one
 		s, err := c.OpenSession(ctx, drover.NewSession{Worker: "gone", Queues: []string{"chaos"}, Kinds: []string{"work"}, Slots: 1})
