@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,37 +59,32 @@ type draft struct {
 	accepted []byte
 }
 
-// Submit stores jobs with their tasks and idempotency records, many in several
-// transactions beside each other. Each is accepted or refused by itself; the error is
-// for the request as a whole, of which nothing was stored then. A repeat of a key or id
-// gives the first job.
+// Submit stores jobs with their tasks and idempotency records in one
+// transaction. Each is accepted or refused by itself; the error is for the
+// request as a whole. A repeat of a key or id gives the first job.
 //
 // A key that another transaction is about to take is waited for a moment; then
 // its job alone is refused with drover.ErrIdempotencyInUse.
 func (e *Engine) Submit(ctx context.Context, c Caller, jobs []drover.NewJob) ([]drover.Submitted, error) {
-	out, drafts, now, err := e.drafts(ctx, c, jobs)
+	return e.SubmitPart(ctx, c, Part{Jobs: jobs, at: e.now()})
+}
+
+// Part is some jobs of a request, which are stored in one transaction.
+type Part struct {
+	Jobs []drover.NewJob
+
+	at lifecycle.Instant
+}
+
+// SubmitPart is Submit of a part that Parts has made. Its jobs stand in line behind those
+// of the parts before it, whichever is stored first.
+func (e *Engine) SubmitPart(ctx context.Context, c Caller, p Part) ([]drover.Submitted, error) {
+	out, drafts, err := e.drafts(ctx, c, p.Jobs, p.at)
 	if err != nil || len(drafts) == 0 {
 		return out, err
 	}
-	parts := e.parts(drafts)
-	errs := make([]error, len(parts))
-	var wg sync.WaitGroup
-	for i, part := range parts {
-		wg.Go(func() {
-			defer func() {
-				if r := recover(); r != nil { // fails its part, not the process
-					errs[i] = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-				}
-			}()
-			errs[i] = e.submit(ctx, c, part, now+lifecycle.Instant(i), out) // in line one after the other
-		})
-	}
-	wg.Wait()
-	if !slices.Contains(errs, nil) {
-		return nil, fmt.Errorf("submit: %w", errs[0])
-	}
-	for i, err := range errs {
-		e.unstored(ctx, parts[i], err, out)
+	if err := e.submit(ctx, c, drafts, p.at, out); err != nil {
+		return nil, fmt.Errorf("submit: %w", err)
 	}
 	return out, nil
 }
@@ -102,34 +96,37 @@ const (
 	partsMost = 4
 )
 
-// parts divides a request into what is stored beside each other. Jobs that could be
-// repeats of one another are stored one after the other.
-func (e *Engine) parts(drafts []*draft) [][]*draft {
-	n := min((len(drafts)+partOf-1)/partOf, partsMost)
-	if n < 2 || !e.db.WritesAbreast() {
-		return [][]*draft{drafts}
+// Parts divides a request into what can be stored beside each other: mostly it is one
+// part. Jobs that could be repeats of one another are stored one after the other.
+func (e *Engine) Parts(jobs []drover.NewJob) []Part {
+	now := e.now()
+	whole := []Part{{Jobs: jobs, at: now}}
+	n := min((len(jobs)+partOf-1)/partOf, partsMost)
+	if n < 2 || len(jobs) > MaxBatch || !e.db.WritesAbreast() {
+		return whole
 	}
-	ids, keys := make(map[drover.JobID]bool, len(drafts)), map[string]bool{}
-	for _, d := range drafts {
-		if !d.ID.IsZero() && ids[d.ID] || d.IdempotencyKey != "" && keys[d.IdempotencyKey] {
-			return [][]*draft{drafts}
+	ids, keys := make(map[drover.JobID]bool, len(jobs)), map[string]bool{}
+	for i := range jobs {
+		j := &jobs[i]
+		if !j.ID.IsZero() && ids[j.ID] || j.IdempotencyKey != "" && keys[j.IdempotencyKey] {
+			return whole
 		}
-		if ids[d.ID] = true; d.IdempotencyKey != "" {
-			keys[d.IdempotencyKey] = true
+		if ids[j.ID] = true; j.IdempotencyKey != "" {
+			keys[j.IdempotencyKey] = true
 		}
 	}
-	return slices.Collect(slices.Chunk(drafts, (len(drafts)+n-1)/n))
+	var parts []Part
+	for some := range slices.Chunk(jobs, (len(jobs)+n-1)/n) {
+		parts = append(parts, Part{Jobs: some, at: now + lifecycle.Instant(len(parts))})
+	}
+	return parts
 }
 
-// unstored answers for jobs of a request whose other jobs are stored.
-func (e *Engine) unstored(ctx context.Context, drafts []*draft, err error, out []drover.Submitted) {
-	if err == nil {
-		return
-	}
-	e.log.ErrorContext(ctx, "jobs of a split request not stored", "count", len(drafts), "err", err)
-	for _, d := range drafts {
-		out[d.at] = drover.Submitted{Err: drover.Errorf(drover.CodeOverloaded, "this job could not be stored now; send it again with the same key or job_id")}
-	}
+// Unstored is the answer to each of the jobs of a request that could not be stored, when
+// others were. The log has why.
+func (e *Engine) Unstored(ctx context.Context, jobs int, err error) *drover.Error {
+	e.log.ErrorContext(ctx, "jobs of a split request not stored", "count", jobs, "err", err)
+	return drover.Errorf(drover.CodeOverloaded, "this job could not be stored now; send it again with the same key or job_id")
 }
 
 func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now lifecycle.Instant, out []drover.Submitted) error {
@@ -169,7 +166,12 @@ func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now life
 	// alone, so that the others are not held up by it.
 	for half := range slices.Chunk(drafts, (len(drafts)+1)/2) {
 		// What is stored is stored: a later failure is told of its own jobs alone.
-		e.unstored(ctx, half, e.submit(ctx, c, half, now, out), out)
+		if err := e.submit(ctx, c, half, now, out); err != nil {
+			refused := e.Unstored(ctx, len(half), err)
+			for _, d := range half {
+				out[d.at] = drover.Submitted{Err: refused}
+			}
+		}
 	}
 	return nil
 }
@@ -177,7 +179,8 @@ func (e *Engine) submit(ctx context.Context, c Caller, drafts []*draft, now life
 // SubmitIn is Submit inside a transaction of the caller's, which decides if the
 // jobs come to be. Nobody is told of them before the next poll.
 func (e *Engine) SubmitIn(ctx context.Context, c Caller, jobs []drover.NewJob, tx store.Tx) ([]drover.Submitted, error) {
-	out, drafts, now, err := e.drafts(ctx, c, jobs)
+	now := e.now()
+	out, drafts, err := e.drafts(ctx, c, jobs, now)
 	if err != nil || len(drafts) == 0 {
 		return out, err
 	}
@@ -190,11 +193,10 @@ func (e *Engine) SubmitIn(ctx context.Context, c Caller, jobs []drover.NewJob, t
 }
 
 // drafts validates a request. Jobs that are refused have their answer in out.
-func (e *Engine) drafts(ctx context.Context, c Caller, jobs []drover.NewJob) (out []drover.Submitted, drafts []*draft, now lifecycle.Instant, err error) {
+func (e *Engine) drafts(ctx context.Context, c Caller, jobs []drover.NewJob, now lifecycle.Instant) (out []drover.Submitted, drafts []*draft, err error) {
 	if len(jobs) > MaxBatch {
-		return nil, nil, 0, drover.Errorf(drover.CodeValidation, "%d jobs in one request; at most %d", len(jobs), MaxBatch)
+		return nil, nil, drover.Errorf(drover.CodeValidation, "%d jobs in one request; at most %d", len(jobs), MaxBatch)
 	}
-	now = e.now()
 	out = make([]drover.Submitted, len(jobs))
 	all := make([]draft, len(jobs))
 	drafts = make([]*draft, 0, len(jobs))
@@ -210,10 +212,10 @@ func (e *Engine) drafts(ctx context.Context, c Caller, jobs []drover.NewJob) (ou
 		case errors.As(err, &refused):
 			out[i].Err = refused
 		default:
-			return nil, nil, 0, fmt.Errorf("submit: %w", err)
+			return nil, nil, fmt.Errorf("submit: %w", err)
 		}
 	}
-	return out, drafts, now, nil
+	return out, drafts, nil
 }
 
 // accept decides which drafts are new and stores those. Within a request it

@@ -1,18 +1,14 @@
 package engine_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/engine"
-	"github.com/drover-dev/drover/internal/store/driver"
 )
 
 // TestJobsOfOneRequestAreAnsweredInTurn: ids and keys of a request may point at
@@ -149,80 +145,30 @@ func TestARepeatAfterItsTimeGetsTheFirstJob(t *testing.T) {
 	})
 }
 
-// refusing is a database that fails a write, once.
-type refusing struct {
-	driver.Driver
-	writes atomic.Int32
-	failed atomic.Int32 // which
-}
-
-func (d *refusing) Write(ctx context.Context, fn func(driver.Tx) error) error {
-	if d.writes.Add(1) == d.failed.Load() {
-		return errors.New("the disk is full")
-	}
-	return d.Driver.Write(ctx, fn)
-}
-
-// TestManyJobsOfARequest are stored beside each other where that can be, run in their
-// order, and where some could not be stored the answer says which.
-func TestManyJobsOfARequest(t *testing.T) {
+// TestPartsOfARequest can be stored beside each other, and run in the order of the request
+// whichever is stored first.
+func TestPartsOfARequest(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
-		d := &refusing{Driver: w.db.Driver}
-		w.db.Driver = d
 		const n = 4500
 		jobs := make([]drover.NewJob, n)
 		for i := range jobs {
-			jobs[i] = drover.NewJob{Kind: "a", ID: drover.JobID(w.db.NewID()), IdempotencyKey: fmt.Sprint("k", i), Input: fmt.Appendf(nil, "%d", i)}
+			jobs[i] = drover.NewJob{Kind: "a", IdempotencyKey: fmt.Sprint("k", i), Input: fmt.Appendf(nil, "%d", i)}
 		}
-		w.submit(drover.NewJob{Kind: "a"}) // which makes the queue and the lane
-		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
-		submit := func(list []drover.NewJob, replayed int) (again []drover.NewJob) {
-			t.Helper()
-			for i, s := range must(w.Submit(t.Context(), w.c, list)) {
-				switch {
-				case drover.CodeOf(s.Err) == drover.CodeOverloaded:
-					again = append(again, list[i])
-				case s.Err != nil || !list[i].ID.IsZero() && s.JobID != list[i].ID:
-					t.Fatalf("job %d: %+v", i, s)
-				case s.Replayed:
-					replayed--
+		parts, want := w.Parts(jobs), 1
+		if w.db.WritesAbreast() {
+			want = 3
+		}
+		if len(parts) != want {
+			t.Fatalf("%d parts, want %d", len(parts), want)
+		}
+		for i, part := range slices.Backward(parts) {
+			for k, s := range must(w.SubmitPart(t.Context(), w.c, part)) {
+				if s.Err != nil {
+					t.Fatalf("job %d of part %d: %v", k, i, s.Err)
 				}
 			}
-			if replayed != 0 {
-				t.Errorf("%d repeats are missing", replayed)
-			}
-			return again
 		}
-		d.failed.Store(2)
-		parts := 3
-		if !w.db.WritesAbreast() {
-			parts = 1
-			d.failed.Store(0)
-		}
-		d.writes.Store(0)
-		again := submit(jobs, 0)
-		if int(d.writes.Load()) != parts {
-			t.Errorf("%d transactions, want %d", d.writes.Load(), parts)
-		}
-		if parts > 1 && (len(again) != n/parts || slices.IndexFunc(jobs, func(j drover.NewJob) bool { return j.ID == again[0].ID })%(n/parts) != 0) {
-			t.Errorf("%d jobs are not stored", len(again))
-		}
-		d.failed.Store(0)
-		if more := submit(jobs, n-len(again)); len(more) > 0 {
-			t.Errorf("%d jobs are not stored when nothing fails", len(more))
-		}
-		if got := w.count("SELECT count(*) FROM jobs"); got != n+1 {
-			t.Errorf("%d jobs, want %d", got, n+1)
-		}
-		w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
-
-		// In their order, although parts are stored in any.
-		for i := range jobs {
-			jobs[i] = drover.NewJob{Kind: "a", Input: fmt.Appendf(nil, "%d", i)}
-		}
-		submit(jobs, 0)
-		next := 0
-		for next < n {
+		for next := 0; next < n; {
 			var done []drover.Outcome
 			for _, l := range w.acquire(500) {
 				if string(l.Input) != fmt.Sprint(next) {
@@ -233,12 +179,10 @@ func TestManyJobsOfARequest(t *testing.T) {
 			}
 			w.settle(done...)
 		}
-
-		// Repeats of each other are not stored beside each other.
-		jobs[n-1].IdempotencyKey, jobs[0].IdempotencyKey = "twice", "twice"
-		out := must(w.Submit(t.Context(), w.c, jobs))
-		if s := out[n-1]; drover.CodeOf(s.Err) != drover.CodeIdempotencyReused || out[0].Err != nil {
-			t.Errorf("the key's first: %+v, its second: %+v", out[0], s)
+		// What could be a repeat is not stored beside the first.
+		jobs[n-1].IdempotencyKey = jobs[0].IdempotencyKey
+		if got := len(w.Parts(jobs)); got != 1 {
+			t.Errorf("%d parts with a key that comes twice", got)
 		}
 		w.audit()
 	})

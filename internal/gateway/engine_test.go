@@ -513,3 +513,73 @@ func TestWhoWaitsForAJobIsToldThatItIsGone(t *testing.T) {
 		}
 	})
 }
+
+// refusing is a database that fails a write.
+type refusing struct {
+	driver.Driver
+	writes, failed atomic.Int32 // how many there were; which fails
+}
+
+func (d *refusing) Write(ctx context.Context, fn func(driver.Tx) error) error {
+	if d.writes.Add(1) == d.failed.Load() {
+		return errors.New("the disk is full")
+	}
+	return d.Driver.Write(ctx, fn)
+}
+
+// TestManyJobsOfARequest are stored beside each other where that can be, and where some
+// could not be stored the answer says which; they are sent again.
+func TestManyJobsOfARequest(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		d := &refusing{Driver: db.Driver}
+		db.Driver = d
+		g, c := running(t, db)
+		const n = 4500
+		jobs := make([]drover.NewJob, n)
+		for i := range jobs {
+			jobs[i] = drover.NewJob{Kind: "a", ID: drover.JobID(db.NewID()), IdempotencyKey: fmt.Sprint("k", i)}
+		}
+		submit := func() (missing []int, replayed int) {
+			t.Helper()
+			out, err := g.SubmitMany(t.Context(), c, jobs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, s := range out {
+				switch {
+				case drover.CodeOf(s.Err) == drover.CodeOverloaded:
+					missing = append(missing, i)
+				case s.Err != nil || s.JobID != jobs[i].ID:
+					t.Fatalf("job %d: %+v", i, s)
+				case s.Replayed:
+					replayed++
+				}
+			}
+			return missing, replayed
+		}
+		if _, err := g.Submit(t.Context(), c, drover.NewJob{Kind: "a"}); err != nil { // which makes queue and lane
+			t.Fatal(err)
+		}
+		d.writes.Store(0)
+		lost := 0
+		if db.WritesAbreast() {
+			d.failed.Store(2)
+			lost = n / 3
+		}
+		missing, _ := submit()
+		if len(missing) != lost || lost > 0 && (missing[0]%lost != 0 || missing[lost-1] != missing[0]+lost-1) {
+			t.Errorf("%d jobs are not stored, want %d in a row", len(missing), lost)
+		}
+		d.failed.Store(0)
+		if more, replayed := submit(); len(more) > 0 || replayed != n-lost {
+			t.Errorf("the second time %d jobs are not stored and %d are repeats", len(more), replayed)
+		}
+		d.failed.Store(d.writes.Load() + 1)
+		if !db.WritesAbreast() {
+			if _, err := g.SubmitMany(t.Context(), c, jobs); err == nil {
+				t.Error("nothing was stored, and there is no error")
+			}
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -326,7 +327,7 @@ func (g *Gateway) SubmitMany(ctx context.Context, c engine.Caller, jobs []drover
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*writeLimit)
 		defer cancel()
-		got, err := g.engine.Submit(ctx, c, some)
+		got, err := g.submitParts(ctx, c, some)
 		if err != nil {
 			return struct{}{}, false, err
 		}
@@ -342,6 +343,40 @@ func (g *Gateway) SubmitMany(ctx context.Context, c engine.Caller, jobs []drover
 	})
 	if err != nil {
 		return nil, err
+	}
+	return out, nil
+}
+
+// submitParts stores the parts of a request beside each other. When some could not be
+// stored, the answers of their jobs say so; the error is for all of them.
+func (g *Gateway) submitParts(ctx context.Context, c engine.Caller, jobs []drover.NewJob) ([]drover.Submitted, error) {
+	parts := g.engine.Parts(jobs)
+	if len(parts) == 1 {
+		return g.engine.SubmitPart(ctx, c, parts[0])
+	}
+	answers, errs := make([][]drover.Submitted, len(parts)), make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range parts {
+		wg.Go(func() {
+			defer func() {
+				if r := recover(); r != nil { // fails its part, not the process
+					errs[i] = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+				}
+			}()
+			answers[i], errs[i] = g.engine.SubmitPart(ctx, c, part)
+		})
+	}
+	wg.Wait()
+	if !slices.Contains(errs, nil) {
+		return nil, errs[0]
+	}
+	out := make([]drover.Submitted, 0, len(jobs))
+	for i, err := range errs {
+		if err != nil {
+			n := len(parts[i].Jobs)
+			answers[i] = slices.Repeat([]drover.Submitted{{Err: g.engine.Unstored(ctx, n, err)}}, n)
+		}
+		out = append(out, answers[i]...)
 	}
 	return out, nil
 }
