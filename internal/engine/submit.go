@@ -335,6 +335,7 @@ func (e *Engine) accept(ctx context.Context, tx store.Tx, c Caller, drafts []*dr
 		}
 		round = later
 	}
+	slices.SortFunc(fresh, func(a, b *draft) int { return a.at - b.at }) // keys were taken in an order of their own
 	x.expect(len(fresh))
 	var first firsts
 	for _, d := range fresh {
