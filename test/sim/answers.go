@@ -286,6 +286,9 @@ func (g *ghost) acquired(c *call, bad func(string, string, ...any)) {
 		}
 	}
 	for _, x := range c.granted {
+		if g.ends[gend{x.task, x.version, c.session}] != nil {
+			continue // it stood still between the two, and another ended what it was to give back
+		}
 		if !c.back[x.grantKey] && !slices.ContainsFunc(c.acquire.leases, func(l drover.Lease) bool { return grantKey{l.TaskID, l.LeaseVersion} == x.grantKey }) && !c.hit {
 			bad("I05", "%s was granted and is neither in the answer nor given back", g.tasks[x.task])
 		}
