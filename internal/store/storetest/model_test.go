@@ -274,7 +274,6 @@ func (m *model) submit(list []newJob) []submitted {
 			out[i] = submitted{job: k.job, old: true}
 		}
 	}
-	slices.SortStableFunc(fresh, func(a, b int) int { return cmp.Compare(list[a].key, list[b].key) })
 	for _, i := range fresh {
 		j := &job{}
 		if k := list[i].key; k != "" {
