@@ -269,16 +269,26 @@ type Queue struct {
 	Paused   bool   `json:"paused,omitempty"`
 	Draining bool   `json:"draining,omitempty"`
 	Reason   string `json:"reason,omitempty"`
+	// Reserves are the shares of its slots that are kept for classes.
+	Reserves []Reserve `json:"reserves,omitempty"`
 	// Changes are the last changes of that, newest first, where one queue is asked for.
 	Changes []QueueChange `json:"changes,omitempty"`
 	// Approximate says that a count stopped at its cap of 100,000.
 	Approximate bool `json:"approximate,omitempty"`
 }
 
+// Reserve is a share of a queue's slots that is kept for tasks of a class and of those
+// before it: others start only while as much is free for them, or used by them.
+type Reserve struct {
+	Class Class `json:"class"`
+	// Percent is 1 to 90; a part of a slot is one, and one slot is left for everybody.
+	Percent int `json:"percent"`
+}
+
 // QueueChange is a change of a queue's state.
 type QueueChange struct {
 	At     time.Time `json:"at"`
-	Action string    `json:"action"` // paused, resumed, drained
+	Action string    `json:"action"` // paused, resumed, drained, reserved
 	Actor  string    `json:"actor"`
 	Reason string    `json:"reason,omitempty"`
 }

@@ -337,6 +337,15 @@ func (c *Client) DrainQueue(ctx context.Context, name, reason string) (drover.Qu
 	return c.queueAction(ctx, name, "drain", reason)
 }
 
+// ReserveQueue keeps shares of a queue's slots for classes, in place of what was kept;
+// an empty list keeps nothing.
+func (c *Client) ReserveQueue(ctx context.Context, name string, list []drover.Reserve, reason string) (drover.Queue, error) {
+	if list == nil {
+		list = []drover.Reserve{} // none: it must be said
+	}
+	return post[drover.Queue](ctx, c, call{path: "/v1/queues/" + url.PathEscape(name) + "/reserve", repeat: true}, protocol.ReserveRequest{Reserves: list, Reason: reason})
+}
+
 func (c *Client) queueAction(ctx context.Context, name, verb, reason string) (drover.Queue, error) {
 	return post[drover.Queue](ctx, c, call{path: "/v1/queues/" + url.PathEscape(name) + "/" + verb, repeat: true}, protocol.QueueRequest{Reason: reason})
 }

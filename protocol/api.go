@@ -140,6 +140,13 @@ type QueueRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// ReserveRequest is the body of POST /v1/queues/{name}/reserve.
+type ReserveRequest struct {
+	// Reserves are all that hold from then on; none keeps nothing.
+	Reserves []drover.Reserve `json:"reserves"`
+	Reason   string           `json:"reason,omitempty"`
+}
+
 // ReplayRequest is the body of POST /v1/tasks/{id}/replay. It may be empty.
 type ReplayRequest struct {
 	// Input, when set, takes the place of the task's input.

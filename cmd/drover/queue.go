@@ -16,7 +16,8 @@ func (a *app) queueCommand() *cobra.Command {
 	return a.noun("queue", "Look at queues: what waits, what runs, who works", true, a.queueList(), a.queueGet(), a.queueStats(),
 		a.queueState("pause", "Let nothing of a queue start; what runs goes on", (*client.Client).PauseQueue),
 		a.queueState("resume", "Let tasks of a paused queue start, and a draining one take jobs again", (*client.Client).ResumeQueue),
-		a.queueState("drain", "Let a queue take no new jobs; what is in it runs", (*client.Client).DrainQueue))
+		a.queueState("drain", "Let a queue take no new jobs; what is in it runs", (*client.Client).DrainQueue),
+		a.queueReserve())
 }
 
 var queueColumns = columns[drover.Queue]{
@@ -46,6 +47,13 @@ var queueColumns = columns[drover.Queue]{
 			return ""
 		}},
 		{head: "SLOTS", text: func(_ *printer, q drover.Queue) string { return strconv.Itoa(q.Slots) }},
+		{head: "KEPT", wide: true, text: func(_ *printer, q drover.Queue) string {
+			var kept []string
+			for _, r := range q.Reserves {
+				kept = append(kept, fmt.Sprintf("%s=%d%%", r.Class, r.Percent))
+			}
+			return strings.Join(kept, " ")
+		}},
 		{head: "REASON", wide: true, text: func(_ *printer, q drover.Queue) string { return q.Reason }},
 		{head: "NO WORKER FOR", text: func(_ *printer, q drover.Queue) string { return strings.Join(q.NoWorkerFor, ",") }, paint: func(drover.Queue) string { return red }},
 	},
@@ -120,6 +128,47 @@ func (a *app) queueState(verb, short string, do func(c *client.Client, ctx conte
 			return printOne(a.printer(), queueColumns, q)
 		}),
 	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; kept with the change")
+	return cmd
+}
+
+func (a *app) queueReserve() *cobra.Command {
+	var reason string
+	var none bool
+	cmd := &cobra.Command{
+		Use:   "reserve QUEUE [CLASS=PERCENT]...",
+		Short: "Keep a share of a queue's slots for a class and those before it",
+		Long:  "The shares take the place of those before. One for a later class counts those of the classes before it.",
+		Example: `  drover queue reserve gpu interactive=25%
+  drover queue reserve gpu interactive=20% urgent=50% --reason "demo week"
+  drover queue reserve gpu --none`,
+		Args:              args(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeQueues,
+		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {
+			list := []drover.Reserve{}
+			for _, w := range words[1:] {
+				name, share, ok := strings.Cut(w, "=")
+				class, err := drover.ParseClass(name)
+				percent, bad := strconv.Atoi(strings.TrimSuffix(share, "%"))
+				switch {
+				case !ok || bad != nil:
+					return usagef("%q is no share of a class; write it as interactive=25%%", w)
+				case err != nil:
+					return usagef("%s", err)
+				}
+				list = append(list, drover.Reserve{Class: class, Percent: percent})
+			}
+			if none != (len(list) == 0) {
+				return usagef("say what is kept for which class, as in interactive=25%%, or --none")
+			}
+			q, err := c.ReserveQueue(ctx, words[0], list, reason)
+			if err != nil {
+				return err
+			}
+			return printOne(a.printer(), queueColumns, q)
+		}),
+	}
+	cmd.Flags().BoolVar(&none, "none", false, "keep nothing")
 	cmd.Flags().StringVar(&reason, "reason", "", "why; kept with the change")
 	return cmd
 }

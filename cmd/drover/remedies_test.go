@@ -21,7 +21,7 @@ func TestEveryRemedyIsACommand(t *testing.T) {
 	var list []drover.Blocker
 	for _, name := range []string{"gpu", "night shift", "o'clock", "-v", "$(x)"} {
 		p := explain.Place{Position: 1, Of: 2}
-		list = append(list, explain.Dependency(nil, &explain.Parent{Name: name, Task: drover.TaskID{1}}), explain.ChildJob(drover.JobID{1}), explain.JobPaused(drover.JobID{1}, "ann", "", now), explain.QueuePaused(name),
+		list = append(list, explain.Dependency(nil, &explain.Parent{Name: name, Task: drover.TaskID{1}}), explain.ChildJob(drover.JobID{1}), explain.JobPaused(drover.JobID{1}, "ann", "", now), explain.QueuePaused(name), explain.Reserved(name, "urgent", 2, 1, p),
 			explain.Circuit("api", drover.CircuitOpen, "no answer", drover.TaskID{}, now, now))
 		for _, l := range []drover.Limit{
 			{Name: "x", Scope: drover.ScopeNamed, Max: 5, Used: 5}, {Name: "x", Scope: drover.ScopeNamed, Shared: true, Rate: 1e6, Burst: 5}, {Name: "x", Scope: drover.ScopeNamed, Rate: 1e-6, Burst: 1},

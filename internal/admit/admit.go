@@ -118,6 +118,10 @@ type Queue struct {
 	// Ahead is how many tasks may be admitted beyond the free slots of those workers
 	// that can run them: about what these claim before the next decision.
 	Ahead int
+	// Reserves are what is kept for classes, in their order; each is of those before it,
+	// too. Runs is how many tasks of each class run or are admitted.
+	Reserves []Reserve
+	Runs     map[drover.Class]int
 }
 
 // Worker is a session, or several that are alike.
@@ -158,7 +162,7 @@ type View struct {
 
 // Subject is what a blocked task waits for.
 type Subject struct {
-	Kind  string // limit, queue, worker, circuit, job, tenant, class
+	Kind  string // limit, queue, worker, circuit, job, tenant, class, reserve
 	Name  string // of the limit, queue, circuit or resource
 	Key   string // of a limit per key
 	ID    int32  // of the limit or the queue
@@ -166,8 +170,8 @@ type Subject struct {
 	Limit int64  // how many there are
 	Used  int64  // of them, held at the time of the decision, by those admitted in it too
 	Asks  int64  // how many the task takes
-	// Kept says that some is free, and kept for a task that asks for several and has
-	// waited for long.
+	// Kept says that some is free, and kept: for a task that asks for several and has
+	// waited for long, or for a class.
 	Kept bool
 	// Position is the place of the line's first waiting task among those of the view
 	// that wait for the same, from 1; the next of the line has the next.

@@ -2,6 +2,7 @@ package admit
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -24,7 +25,12 @@ func drawView(rt *rapid.T) View {
 	in := func(name string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(rt, name) }
 	v := View{Now: start, Queues: map[int32]Queue{}, Held: map[drover.JobID]bool{}, Most: in("most", 0, 12)}
 	for q := range int32(in("queues", 1, 3)) {
-		v.Queues[q] = Queue{ID: q, Name: fmt.Sprintf("q%d", q), Paused: in("paused", 0, 5) == 0, Ahead: in("ahead", 0, 6)}
+		x := Queue{ID: q, Name: fmt.Sprintf("q%d", q), Paused: in("paused", 0, 5) == 0, Ahead: in("ahead", 0, 6)}
+		if in("keeps", 0, 3) == 0 {
+			x.Reserves = []Reserve{{drover.Interactive, in("percent", 1, 40)}, {drover.Normal, in("percent", 41, 90)}}
+			x.Runs = map[drover.Class]int{drover.Interactive: in("runs", 0, 2), drover.Batch: in("runs", 0, 2)}
+		}
+		v.Queues[q] = x
 	}
 	for i := range in("limits", 0, 5) {
 		l := Limit{ID: int32(i + 1), Name: fmt.Sprintf("l%d", i), Scope: Scope(in("scope", 1, 6)), Max: int64(in("max", 1, 6)), Used: int64(in("used", 0, 7))}
@@ -86,8 +92,17 @@ func after(v View, d Decision) View {
 	v.Limits = slices.Clone(v.Limits)
 	v.Claims = slices.Clip(v.Claims)
 	gone := map[drover.TaskID]bool{}
+	queues := maps.Clone(v.Queues)
+	for id, q := range queues {
+		q.Runs = maps.Clone(q.Runs)
+		queues[id] = q
+	}
+	v.Queues = queues
 	for _, a := range d.Admitted {
 		l := &v.Lines[a.Line]
+		if r := queues[l.Queue].Runs; r != nil {
+			r[l.Class]++
+		}
 		gone[l.Heads[a.Head].Task] = true
 		for _, k := range l.Takes {
 			v.Limits[k.Limit].take(k.Weight, v.Now)
@@ -180,7 +195,7 @@ func TestBlockersAreTrue(t *testing.T) {
 			}
 			told := after(v, Decision{Admitted: d.Admitted[:w.After]})
 			for _, b := range w.Blockers {
-				if b.Code != WorkersFull && b.Code != Priority && b.Code != FairShare {
+				if b.Code != WorkersFull && b.Code != Priority && b.Code != FairShare || b.Subject.Kind == "reserve" {
 					continue
 				}
 				if i := idle(&told, &v.Lines[w.Line].Needs); i >= 0 {
@@ -249,6 +264,10 @@ func mend(v View, w Verdict, leave int) View {
 		case NoWorker, NoLabels, Draining, LackOfResources:
 			v.Workers = append(v.Workers, more)
 		case WorkersFull, Priority, FairShare:
+			if b.Subject.Kind == "reserve" {
+				q.Reserves = nil
+				continue
+			}
 			v.Workers = append(v.Workers, more)
 		default:
 			for k := range v.Limits {

@@ -74,6 +74,7 @@ type decider struct {
 	counts map[subjectKey]int
 	more   map[Party]int              // admitted here
 	served map[rank]bool              // classes that were served here
+	took   map[rank]int               // admitted here, of queues with reserves
 	oldest map[rank]lifecycle.Instant // since when something of a class waits
 	kept   map[int]kept               // of limits, for tasks that have waited for long
 	out    Decision
@@ -288,13 +289,19 @@ func (d *decider) blockers(t *turn) ([]Blocker, int) {
 	if !nobody {
 		worker = d.fit(p, &l.Needs)
 	}
+	kept, behind, lack := d.reserved(l)
+	if lack {
+		why = append(why, Blocker{Priority, kept})
+	}
 	switch {
 	case nobody || worker >= 0:
 	case p.asks:
 		workers.Name = ""
 		why = append(why, Blocker{LackOfResources, workers})
-	case p.slack.left <= 0:
-		why = append(why, d.full(p, l, workers))
+	case p.slack.left <= 0 || behind && !lack: // ahead of a free slot it might take one that is kept
+		if full := d.full(p, l, workers); !lack || full.Code != Priority {
+			why = append(why, full)
+		}
 	}
 	if len(why) == 0 && d.v.Most > 0 && len(d.out.Admitted) >= d.v.Most {
 		why = append(why, Blocker{Handoff, Subject{}})
@@ -363,6 +370,12 @@ func (d *decider) admit(t *turn, worker int) {
 	}
 	d.more[Party{l.Queue, l.Tenant}]++
 	d.served[rank{l.Queue, l.Class}] = true
+	if len(d.v.Queues[l.Queue].Reserves) > 0 {
+		if d.took == nil {
+			d.took = map[rank]int{}
+		}
+		d.took[rank{l.Queue, l.Class}]++
+	}
 	d.out.Admitted = append(d.out.Admitted, Admission{t.line, t.head})
 }
 

@@ -88,7 +88,7 @@ func asks(x things, canary string) []asking {
 		"{worker_id}", x.worker.String(), "{operation_id}", x.op.String(), "{pipeline}", canary, "{queue}", "q", "{circuit}", "payment-api", "{limit}", "vendor", "{rule}", "backlog", "{tenant}", canary)
 	held := drover.Held{TaskID: x.task, LeaseVersion: x.lease.LeaseVersion}
 	bodies := map[string]any{
-		"setTenant": protocol.TenantRequest{}, "submitJob": drover.NewJob{Pipeline: canary}, "submitJobs": protocol.BatchRequest{Jobs: []drover.NewJob{{Pipeline: canary}}},
+		"setTenant": protocol.TenantRequest{}, "reserveQueue": protocol.ReserveRequest{Reserves: []drover.Reserve{}}, "submitJob": drover.NewJob{Pipeline: canary}, "submitJobs": protocol.BatchRequest{Jobs: []drover.NewJob{{Pipeline: canary}}},
 		"submitProcessingJob": protocol.ProcessingRequest{ObjectID: "o", Pipeline: canary}, "cancelJob": protocol.ActionRequest{}, "pauseJob": protocol.ActionRequest{}, "resumeJob": protocol.ActionRequest{},
 		"replayTask": protocol.ReplayRequest{}, "rerunJob": protocol.RerunRequest{Whole: true}, "markTask": protocol.MarkRequest{Status: drover.Failed, Reason: "x"}, "openWorker": drover.NewSession{Worker: "w", Queues: []string{"q"}, Slots: 1},
 		"renewWorker": drover.Renewal{Held: []drover.Held{held}}, "acquireLeases": drover.Acquire{Session: x.worker, Max: 1, Number: 9},

@@ -133,12 +133,16 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		w.do("POST", "/v1/queues/default/pause", system, protocol.QueueRequest{Reason: "test"}).is(200)
 		w.do("POST", "/v1/queues/default/resume", system, nil).is(200)
 		w.do("POST", "/v1/queues/default/drain", system, nil).is(200)
+		w.do("POST", "/v1/queues/default/reserve", system, protocol.ReserveRequest{Reserves: []drover.Reserve{{Class: drover.Urgent, Percent: 91}}}).is(400)
+		w.do("POST", "/v1/queues/nowhere/reserve", system, protocol.ReserveRequest{Reserves: []drover.Reserve{}}).is(404)
+		w.do("POST", "/v1/queues/default/reserve", system, protocol.ReserveRequest{Reserves: []drover.Reserve{{Class: drover.Urgent, Percent: 50}}}).is(200)
 		w.do("POST", "/v1/jobs", w.admin, drover.NewJob{Kind: "k"}).refused(409, drover.CodeDraining)
 		var queue drover.Queue
 		w.do("GET", "/v1/queues/default", w.admin, nil).is(200, &queue)
-		if len(queue.Changes) != 3 || queue.Changes[2].Reason != "test" {
+		if len(queue.Changes) != 4 || queue.Changes[3].Reason != "test" || len(queue.Reserves) != 1 {
 			t.Errorf("queue = %+v", queue)
 		}
+		w.do("POST", "/v1/queues/default/reserve", system, protocol.ReserveRequest{Reserves: []drover.Reserve{}}).is(200)
 		w.do("GET", "/v1/tenants", system, nil).is(200)
 		w.do("PATCH", "/v1/tenants/default", system, protocol.TenantRequest{Weight: new(2.5)}).is(200)
 		w.do("PATCH", "/v1/tenants/none", system, protocol.TenantRequest{Weight: new(2.5)}).is(404)

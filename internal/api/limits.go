@@ -92,6 +92,19 @@ func pauseQueue(e *engine.Engine) queueAction  { return e.PauseQueue }
 func resumeQueue(e *engine.Engine) queueAction { return e.ResumeQueue }
 func drainQueue(e *engine.Engine) queueAction  { return e.DrainQueue }
 
+// reserveQueue serves POST /v1/queues/{queue}/reserve.
+func (a *API) reserveQueue(w http.ResponseWriter, r *request) error {
+	var in protocol.ReserveRequest
+	if err := a.body(w, r, &in); err != nil {
+		return err
+	}
+	q, err := a.engine.ReserveQueue(r.Context(), r.caller, r.PathValue("queue"), in.Reserves, engine.Request{Reason: in.Reason})
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, q)
+}
+
 // queueAction is what the routes of a queue's state call.
 type queueAction func(ctx context.Context, c engine.Caller, name string, r engine.Request) (drover.Queue, error)
 

@@ -664,7 +664,21 @@ func (e *Engine) readWorkers(ctx context.Context, tx store.Tx, w *waiting, s *st
 		if q.Name, err = e.queueNameOf(ctx, tx, id); err != nil {
 			return err
 		}
+		if q.Reserves = s.gate.reserves[id]; len(q.Reserves) > 0 {
+			q.Runs = map[drover.Class]int{}
+		}
 		w.Queues[id] = q
+	}
+	for _, l := range s.loads {
+		if runs := w.Queues[l.Queue].Runs; runs != nil {
+			runs[l.Class] += int(l.Count)
+		}
+	}
+	for _, l := range s.queued {
+		k, ok := e.keyOfLane(&memo, l.Lane)
+		if runs := w.Queues[l.Queue].Runs; ok && k.Stage == stageAdmitted && runs != nil {
+			runs[l.Class] += int(l.Count)
+		}
 	}
 	return nil
 }

@@ -360,6 +360,9 @@ func (x *explainer) admitBlocker(ctx context.Context, d *decided, v *admit.Verdi
 			out.Holders, out.MoreHolders, err = x.holders(ctx, staff)
 			return out, w, known, err
 		}
+		if b.Subject.Kind == "reserve" {
+			return explain.Reserved(t.Queue, b.Subject.Name, b.Subject.Limit, b.Subject.Used, place.Place), w, known, nil
+		}
 		class := s.live.Class
 		if b.Code == admit.Priority {
 			if class, err = drover.ParseClass(b.Subject.Name); err != nil {

@@ -61,14 +61,17 @@ type gate struct {
 	limits     []store.LimitRow
 	intake     []store.IntakeRow
 	queues     map[int32]store.QueueState
-	pauses     bool // one of them is paused
+	pauses     bool                      // one of them is paused
+	reserves   map[int32][]admit.Reserve // of queues
 	tenants    map[int32]store.TenantShare
 	known      sync.Map       // lane → whether it is shut
 	particular map[int32]bool // queues in which not every worker runs every admitted task
 }
 
 // idle says that nothing has to be admitted but what asks for it itself.
-func (g *gate) idle() bool { return g == nil || len(g.limits) == 0 && !g.pauses }
+func (g *gate) idle() bool {
+	return g == nil || len(g.limits) == 0 && !g.pauses && len(g.reserves) == 0
+}
 
 // shuts tells if tasks of a lane must be admitted before they are claimed.
 func (g *gate) shuts(k *store.LaneKey) bool {
@@ -78,7 +81,7 @@ func (g *gate) shuts(k *store.LaneKey) bool {
 	if g.idle() || k.Stage == stageAdmitted {
 		return false
 	}
-	if g.queues[k.Queue].Paused {
+	if g.queues[k.Queue].Paused || len(g.reserves[k.Queue]) > 0 {
 		return true
 	}
 	for i := range g.limits {
@@ -152,6 +155,14 @@ func readGate(ctx context.Context, tx store.Tx, now lifecycle.Instant) (*gate, e
 	}
 	g.epoch = epoch.Epoch
 	for _, q := range queues {
+		if list := reservesOf(q.Reserves); len(list) > 0 {
+			if g.reserves == nil {
+				g.reserves = map[int32][]admit.Reserve{}
+			}
+			for _, r := range list {
+				g.reserves[q.ID] = append(g.reserves[q.ID], admit.Reserve{Class: r.Class, Percent: r.Percent})
+			}
+		}
 		if q.Paused || q.Draining {
 			g.queues[q.ID] = q
 			g.pauses = g.pauses || q.Paused

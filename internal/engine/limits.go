@@ -264,7 +264,7 @@ func (e *Engine) gateChanged(ctx context.Context) {
 
 // with is the gate as a change would make it.
 func (g *gate) with(was, to store.LimitRow, remove bool) *gate {
-	out := &gate{epoch: g.epoch, at: g.at, intake: g.intake, queues: g.queues, pauses: g.pauses, tenants: g.tenants, particular: g.particular}
+	out := &gate{epoch: g.epoch, at: g.at, intake: g.intake, queues: g.queues, pauses: g.pauses, reserves: g.reserves, tenants: g.tenants, particular: g.particular}
 	for _, l := range g.limits {
 		switch {
 		case l.ID != was.ID || was.ID == 0:

@@ -65,7 +65,7 @@ func (e *Engine) Queues(ctx context.Context, c Caller) (out []drover.Queue, err 
 			q.Name = names[id]
 			for _, s := range set {
 				if s.ID == id {
-					q.Paused, q.Draining, q.Reason = s.Paused, s.Draining, s.Reason
+					q.Paused, q.Draining, q.Reason, q.Reserves = s.Paused, s.Draining, s.Reason, reservesOf(s.Reserves)
 				}
 			}
 			if n := counts[id]; n != nil {

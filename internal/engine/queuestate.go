@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -23,6 +24,53 @@ func (e *Engine) ResumeQueue(ctx context.Context, c Caller, name string, r Reque
 // DrainQueue lets a queue take no new jobs; what is in it runs.
 func (e *Engine) DrainQueue(ctx context.Context, c Caller, name string, r Request) (drover.Queue, error) {
 	return e.setQueue(ctx, c, name, "drained", r, func(q *store.QueueState) { q.Draining = true })
+}
+
+// maxReserves bounds the classes for which something of a queue is kept.
+const maxReserves = 8
+
+// ReserveQueue keeps shares of a queue's slots for classes, in place of what was kept
+// before. What runs goes on.
+func (e *Engine) ReserveQueue(ctx context.Context, c Caller, name string, list []drover.Reserve, r Request) (drover.Queue, error) {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b drover.Reserve) int { return int(a.Class) - int(b.Class) })
+	var bad []drover.FieldError
+	for i, x := range list {
+		field := fmt.Sprintf("reserves[%d]", i)
+		switch {
+		case x.Class < 1 || x.Class > 98:
+			bad = append(bad, drover.FieldError{Field: field + ".class", Message: "must be interactive, urgent, normal, batch or a number from 1 to 98: one that others come after"})
+		case i > 0 && x.Class == list[i-1].Class:
+			bad = append(bad, drover.FieldError{Field: field + ".class", Message: fmt.Sprintf("%s is there twice", x.Class)})
+		case x.Percent < 1 || x.Percent > 90:
+			bad = append(bad, drover.FieldError{Field: field + ".percent", Message: fmt.Sprintf("must be 1 to 90, and is %d", x.Percent)})
+		case i > 0 && x.Percent <= list[i-1].Percent:
+			bad = append(bad, drover.FieldError{Field: field + ".percent", Message: fmt.Sprintf("what is kept for %s counts the %d %% for %s before it, so it must be more than that", x.Class, list[i-1].Percent, list[i-1].Class)})
+		}
+	}
+	if len(list) > maxReserves {
+		bad = append(bad, drover.FieldError{Field: "reserves", Message: fmt.Sprintf("%d classes; at most %d", len(list), maxReserves)})
+	}
+	if len(bad) > 0 {
+		return drover.Queue{}, &drover.Error{Code: drover.CodeValidation, Detail: "the reserves are not valid", Fields: bad}
+	}
+	text := ""
+	if len(list) > 0 {
+		b, err := json.Marshal(list)
+		if err != nil {
+			return drover.Queue{}, err
+		}
+		text = string(b)
+	}
+	return e.setQueue(ctx, c, name, "reserved", r, func(q *store.QueueState) { q.Reserves = text })
+}
+
+// reservesOf reads what is kept of a queue.
+func reservesOf(text string) (list []drover.Reserve) {
+	if text != "" {
+		_ = json.Unmarshal([]byte(text), &list) // written by ReserveQueue
+	}
+	return list
 }
 
 func (e *Engine) setQueue(ctx context.Context, c Caller, name, action string, r Request, change func(*store.QueueState)) (drover.Queue, error) {

@@ -282,6 +282,22 @@ func Ahead(code drover.Reason, queue string, class drover.Class, n int, more boo
 	return b
 }
 
+// Reserved is the wait for a slot that is not kept for a class before the task's own.
+func Reserved(queue, class string, kept, used int64, p Place) drover.Blocker {
+	return drover.Blocker{Code: drover.BlockerPriority, Subject: p.subject(drover.Subject{Kind: "reserve", Name: class, Limit: kept, Used: used}),
+		Message: fmt.Sprintf("%s of queue %s %s kept for class %s and those before it, which use %d of them; it is %s.", Count(int(kept), "slot", "slots"), queue, be(kept), class, used, p),
+		Remedies: []drover.Remedy{{Action: "change_reserve", Message: "Keep less of queue " + queue + " for class " + class + ".", Command: "drover queue reserve --none " + positional(queue), Requires: operator},
+			{Action: "add_workers", Message: "Start more workers for queue " + queue + "."},
+			{Action: "submit_higher_class", Message: "Submit it with a higher class, if it is more urgent than others."}}}
+}
+
+func be(n int64) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
 // Handoff is of a task that a free worker has not taken yet.
 func Handoff(queue string) drover.Blocker {
 	return drover.Blocker{Code: drover.BlockerHandoff, Subject: drover.Subject{Kind: "queue", Name: queue},

@@ -63,9 +63,9 @@ var (
 	liftGate = driver.New("raise the epoch of the gate", "", "UPDATE gates SET epoch = epoch + 1, changed_at = CASE WHEN $1 > changed_at THEN $1 ELSE changed_at END WHERE id = 1")
 
 	particularQueues = driver.New("queues with particular tasks", "", "SELECT DISTINCT queue FROM lanes WHERE stage = 1 AND needs <> '' ORDER BY queue")
-	queueStates      = driver.New("read queue states", "", "SELECT id, name, paused, draining, changed_at, actor, reason FROM queues WHERE paused <> 0 OR draining <> 0 ORDER BY id")
-	queueState       = driver.New("lock a queue", "", "SELECT id, name, paused, draining, changed_at, actor, reason FROM queues WHERE name = $1 {for update}")
-	setQueue         = driver.New("store queue state", "", "UPDATE queues SET paused = $2, draining = $3, changed_at = $4, actor = $5, reason = $6 WHERE id = $1")
+	queueStates      = driver.New("read queue states", "", "SELECT id, name, paused, draining, changed_at, actor, reason, reserves FROM queues WHERE paused <> 0 OR draining <> 0 OR reserves <> '' ORDER BY id")
+	queueState       = driver.New("lock a queue", "", "SELECT id, name, paused, draining, changed_at, actor, reason, reserves FROM queues WHERE name = $1 {for update}")
+	setQueue         = driver.New("store queue state", "", "UPDATE queues SET paused = $2, draining = $3, changed_at = $4, actor = $5, reason = $6, reserves = $7 WHERE id = $1")
 	tenantWeights    = driver.New("read tenants' weights", "", "SELECT id, weight FROM tenants WHERE weight <> 1 ORDER BY id")
 	listTenants      = driver.New("list tenants", "", "SELECT id, name, weight FROM tenants WHERE id <> 0 ORDER BY name")
 	lockTenant       = driver.New("lock a tenant", "", "SELECT id, name, weight FROM tenants WHERE name = $1 {for update}")
@@ -243,11 +243,12 @@ type QueueState struct {
 	Paused, Draining bool
 	ChangedAt        instant
 	Actor, Reason    string
+	Reserves         string // JSON of what is kept for classes; empty is nothing
 }
 
 func scanQueueState(r driver.Row) (q QueueState, err error) {
 	var paused, draining int16
-	err = r.Scan(&q.ID, &q.Name, &paused, &draining, (*int64)(&q.ChangedAt), &q.Actor, &q.Reason)
+	err = r.Scan(&q.ID, &q.Name, &paused, &draining, (*int64)(&q.ChangedAt), &q.Actor, &q.Reason, &q.Reserves)
 	q.Paused, q.Draining = paused != 0, draining != 0
 	return q, err
 }
@@ -264,7 +265,7 @@ func LockQueue(name string, rows *[]QueueState) Stmt {
 
 // SetQueue stores what is set of a queue.
 func SetQueue(q QueueState) Stmt {
-	return Stmt{Text: setQueue, Args: []any{q.ID, flag(q.Paused), flag(q.Draining), int64(q.ChangedAt), q.Actor, q.Reason}}
+	return Stmt{Text: setQueue, Args: []any{q.ID, flag(q.Paused), flag(q.Draining), int64(q.ChangedAt), q.Actor, q.Reason, q.Reserves}}
 }
 
 // TenantShare is what is set of a tenant.
@@ -340,7 +341,7 @@ func Lead(ctx context.Context, tx Tx, name, holder string, now, until instant) (
 
 // What stands where.
 var (
-	countRunning = driver.New("count running by session and lane", "", "SELECT session_id, lane, count(*) FROM task_running GROUP BY session_id, lane ORDER BY session_id, lane")
+	countRunning = driver.New("count running by session, lane and class", "", "SELECT session_id, lane, class, queue, count(*) FROM task_running GROUP BY session_id, lane, class, queue ORDER BY session_id, lane, class, queue")
 	readyKeys    = "queue int, class smallint, lane int, due_at bigint, task_id uuid"
 	takeReadies  = driver.New("take these ready", readyKeys,
 		"DELETE FROM task_ready {using} WHERE task_ready.queue = {queue} AND task_ready.class = {class} AND task_ready.lane = {lane} AND task_ready.due_at = {due_at} AND task_ready.task_id = {task_id} RETURNING "+qualify("task_ready", readyCols))
@@ -361,17 +362,19 @@ var (
 	anyReady     = driver.New("is anything ready", "", "SELECT (SELECT count(*) FROM (SELECT 1 FROM task_ready WHERE lane <> 0 ORDER BY queue LIMIT 1) r), (SELECT count(*) FROM (SELECT 1 FROM permits LIMIT 1) p)")
 )
 
-// Load is how many tasks of a lane a session runs.
+// Load is how many tasks of a lane and class a session runs.
 type Load struct {
 	Session int64
 	Lane    int32
+	Class   drover.Class
+	Queue   int32
 	Count   int64
 }
 
-// RunningLoads counts what every session runs, by lane.
+// RunningLoads counts what every session runs, by lane and class.
 func RunningLoads(rows *[]Load) Stmt {
 	return Stmt{Text: countRunning, Scan: into(rows, func(r driver.Row) (l Load, err error) {
-		err = r.Scan(&l.Session, &l.Lane, &l.Count)
+		err = r.Scan(&l.Session, &l.Lane, (*int16)(&l.Class), &l.Queue, &l.Count)
 		return l, err
 	})}
 }

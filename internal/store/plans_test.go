@@ -26,7 +26,7 @@ var small = []string{"tenants", "tokens", "queues", "lanes", "circuits", "pipeli
 
 // admitter are statements of the one server that decides who runs: they count and mend
 // all that runs, which is as much as there are slots.
-var admitter = []string{"count running by session and lane", "stand a lane's running in another", "lock who stands in lanes", "least permits in lanes", "delete permits that nobody holds", "count permits that nobody holds"}
+var admitter = []string{"count running by session, lane and class", "stand a lane's running in another", "lock who stands in lanes", "least permits in lanes", "delete permits that nobody holds", "count permits that nobody holds"}
 
 // wholly says of a statement that it is meant to read whole tables: those of an
 // audit, which have settings of their own, and those of the admitter.

@@ -198,3 +198,6 @@ CREATE TABLE task_lanes (
   lane INT NOT NULL,
   PRIMARY KEY (task_id, generation)
 ) {key};
+
+-- What is kept of a queue's slots for classes: JSON, empty is nothing.
+ALTER TABLE queues ADD COLUMN reserves TEXT NOT NULL DEFAULT '';
