@@ -89,6 +89,13 @@ func (p *Pipeline) OnFailure(policy string) *Pipeline {
 	return p
 }
 
+// MaxTasks bounds how many tasks a job may have, its maps expanded: a map that would make
+// it more fails.
+func (p *Pipeline) MaxTasks(n int) *Pipeline {
+	p.top.set("max_tasks", n)
+	return p
+}
+
 // Rescue sets the task that runs when the others have ended and a failure was not
 // made good.
 func (p *Pipeline) Rescue(t *Task) *Pipeline {

@@ -250,13 +250,13 @@ func TestSwitchTakesTheFirstCaseThatHolds(t *testing.T) {
 // TestTasksAskForLimitsAndWorkers as a definition does.
 func TestTasksAskForLimitsAndWorkers(t *testing.T) {
 	t.Parallel()
-	p := flow.New("p")
+	p := flow.New("p").MaxTasks(100)
 	p.Task("a", flow.Run("x"), flow.Limits(map[string]int64{"vendor-model": 2}), flow.Resources(map[string]int64{"gpu": 1}), flow.WorkerLabels(map[string]string{"zone": "eu"}), flow.ConcurrencyKey("input.customer"), flow.NoSideEffects())
 	got, err := p.JSON()
 	if err != nil {
 		t.Fatal(err)
 	}
-	def, err := dag.Parse("p.yaml", []byte("pipeline: p\ntasks:\n  a: {run: x, limits: {vendor-model: 2}, resources: {gpu: 1}, worker_labels: {zone: eu}, concurrency_key: input.customer, side_effects: false}\n"))
+	def, err := dag.Parse("p.yaml", []byte("pipeline: p\nmax_tasks: 100\ntasks:\n  a: {run: x, limits: {vendor-model: 2}, resources: {gpu: 1}, worker_labels: {zone: eu}, concurrency_key: input.customer, side_effects: false}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,6 +84,7 @@ var (
 		field{"rescue", "A task that runs when the others have ended and a failure was not made good; if it succeeds, the job does, degraded.", ref("name")},
 		field{"finally", "Tasks that run at the end, whatever happened.", `{"anyOf":[{"$ref":"#/$defs/name"},{"type":"array","items":{"$ref":"#/$defs/name"},"uniqueItems":true}]}`},
 		field{"on_failure", "What happens to the other tasks when one fails for good.", `{"enum":["fail_fast","finish_running","continue"]}`},
+		field{"max_tasks", "How many tasks a job may have, its maps expanded, up to 200000; a map that would make it more fails.", `{"type":"integer","minimum":1,"maximum":200000}`},
 	)
 	defaultsKeys = newGroup("defaults", nil, presetFields...)
 	taskFields   = slices.Concat([]field{

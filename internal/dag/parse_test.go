@@ -516,3 +516,23 @@ tasks:
 		t.Errorf("b.Retry = %+v", got)
 	}
 }
+
+// TestABudgetOfTasksIsChecked: it is a number, and a job can begin with what there is.
+func TestABudgetOfTasksIsChecked(t *testing.T) {
+	t.Parallel()
+	const tasks = "tasks:\n  a: {run: x, fallback: b}\n  b: {run: x}\n  c: {run: x, needs: [a]}\n"
+	for _, tc := range []struct{ src, want string }{
+		{"0", "2:12 max_tasks: max_tasks is a whole number from 1 to 200000, how many tasks a job may have; this is 0"},
+		{"200001", "this is 200001"},
+		{"1.5", "this is 1.5"},
+		{"many", "this is"},
+		{"1", "2:12 max_tasks: a job begins with 2 tasks, and max_tasks allows 1; raise it"},
+	} {
+		if _, got := complaints(t, "p.yaml", "pipeline: p\nmax_tasks: "+tc.src+"\n"+tasks); len(got) != 1 || !strings.Contains(got[0], tc.want) {
+			t.Errorf("%s: got %q, want %q", tc.src, got, tc.want)
+		}
+	}
+	if p := compile(t, "pipeline: p\nmax_tasks: 2\n"+tasks); p.MaxTasks != 2 {
+		t.Errorf("a job may have %d tasks", p.MaxTasks)
+	}
+}

@@ -14,8 +14,12 @@ import (
 	"github.com/drover-dev/drover"
 )
 
-// TaskCap is the most tasks a definition can have. A map counts once.
-const TaskCap = 5000
+// TaskCap is the most tasks a definition can have. A map counts once. JobTaskCap is the
+// most a job of it can have, its maps expanded.
+const (
+	TaskCap    = 5000
+	JobTaskCap = 200_000
+)
 
 // ElementCap is the most elements a map can have, and DefaultElements the most one may
 // have that does not say max_elements.
@@ -33,10 +37,12 @@ type Pipeline struct {
 	rescue    need
 	finally   []need
 
-	file  string
-	root  *value // normalised: what Canonical writes
-	input *value // the schema of the input, or nil
-	tasks []task
+	file       string
+	root       *value // normalised: what Canonical writes
+	input      *value // the schema of the input, or nil
+	tasks      []task
+	maxTasks   int // a job may have; 0 is what the installation allows
+	maxTasksAt need
 	preset
 }
 
@@ -236,6 +242,14 @@ func (r reader) pipeline(p *Pipeline, v *value) {
 			}
 		case "tasks":
 			r.tasks(p, v, at)
+		case "max_tasks":
+			n, err := strconv.Atoi(v.text)
+			if v.kind != number || err != nil || n < 1 || n > JobTaskCap {
+				r.at(v, at, "max_tasks is a whole number from 1 to %d, how many tasks a job may have; this is %s", JobTaskCap, v.shown())
+				continue
+			}
+			p.maxTasks, p.maxTasksAt = n, need{"", v, at}
+			v.text = strconv.Itoa(n)
 		case "rescue", "finally": // below
 		case "on_failure":
 			s, ok := r.text(v, at)
@@ -728,6 +742,7 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 		plan: &Plan{
 			Name:      p.Name,
 			OnFailure: p.onFailure,
+			MaxTasks:  p.maxTasks,
 			Nodes:     make([]Node, n),
 			with:      make([]template, n),
 			each:      make([]template, n),
@@ -767,6 +782,7 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 		c.bound(int32(i))
 	}
 	c.leftBehind()
+	c.budget()
 	c.rings()
 	c.rulesFit()
 	if len(ps.list) > 0 {
@@ -777,6 +793,19 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 	c.plan.foresee()
 	c.plan.spoil()
 	return c.plan
+}
+
+// budget looks if a job has more tasks than it may have before any map expands.
+func (c *compiler) budget() {
+	n := 0
+	for i := range c.plan.Nodes {
+		if c.dormant[i] == "" {
+			n++
+		}
+	}
+	if most := c.p.maxTasks; most > 0 && n > most {
+		c.at(c.p.maxTasksAt.v, c.p.maxTasksAt.at, "a job begins with %d tasks, and max_tasks allows %d; raise it", n, most)
+	}
 }
 
 type compiler struct {

@@ -37,6 +37,8 @@ type Plan struct {
 
 	// OnFailure is what becomes of the rest when a task has failed for good.
 	OnFailure OnFailure
+	// MaxTasks is how many tasks a job may have, its maps expanded; 0 is as many as any.
+	MaxTasks int
 	// Rescue is the task that runs when the others have ended and a failure was not
 	// made good, or -1; Finally are those that run at the end, whatever happened.
 	Rescue  int32

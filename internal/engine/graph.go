@@ -387,6 +387,10 @@ func (g *graph) expand(e *Engine, now lifecycle.Instant, s *seat, items []json.R
 	case n > most:
 		g.broke(s, drover.ClassExpand, "for_each of task %q gives %d elements, and the map may have %d: %s", g.plan.Nodes[s.Node].Name, n, most, dag.FewerElements(n, most))
 		return
+	case g.plan.MaxTasks > 0 && grown > g.plan.MaxTasks:
+		g.broke(s, drover.ClassExpand, "with the %d elements that for_each of task %q gives the job would have %d tasks, and max_tasks of pipeline %q allows %d: give each task several elements with batch_size, or raise it in the next version", n, g.plan.Nodes[s.Node].Name, grown, g.plan.Name, g.plan.MaxTasks)
+		g.fail[s.Key].Type = string(drover.CodeBudget)
+		return
 	case grown > MaxTasks:
 		g.broke(s, drover.ClassExpand, "with the %d elements that for_each of task %q gives the job would have %d tasks; at most %d: give each task several elements with batch_size, or part the work among jobs", n, g.plan.Nodes[s.Node].Name, grown, MaxTasks)
 		return

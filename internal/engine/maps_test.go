@@ -409,3 +409,39 @@ tasks:
 		}
 	})
 }
+
+// TestABudgetOfTasksIsKept: a map that would give the job more than max_tasks fails, for
+// good and by name, with nothing of it started; one that just fits expands.
+func TestABudgetOfTasksIsKept(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: p\nmax_tasks: 8\ntasks:\n  a: {run: x}\n  m: {run: x, for_each: \"${{ tasks.a.output }}\"}\n  n: {run: x, for_each: m}\n  spare: {run: x}\nfinally: spare\n")
+		for _, c := range []struct {
+			list string
+			fits bool
+		}{{listOf(3), true}, {listOf(4), false}} {
+			id := w.submit(drover.NewJob{Pipeline: "p"})
+			w.settle(ok(w.one(), c.list))
+			got := w.acquire(100)
+			if c.fits {
+				if len(got) != 3 {
+					t.Fatalf("%d elements start", len(got))
+				}
+				w.settle(ok(got[0], "1"), ok(got[1], "1"), ok(got[2], "1"))
+				w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+				w.want(id, drover.Succeeded)
+				continue
+			}
+			if len(got) != 1 || got[0].Name != "spare" {
+				t.Fatalf("%+v start", got)
+			}
+			w.settle(ok(got[0], "1"))
+			j := w.want(id, drover.Failed)
+			m := w.taskOf(id, "m")
+			if m.Status != drover.Failed || m.Error == nil || m.Error.Type != string(drover.CodeBudget) || m.Error.Class != drover.ClassExpand ||
+				!strings.Contains(m.Error.Message, `with the 4 elements that for_each of task "m" gives the job would have 9 tasks, and max_tasks of pipeline "p" allows 8`) {
+				t.Errorf("m is %s, %+v, of job %+v", m.Status, m.Error, j)
+			}
+		}
+		w.audit()
+	})
+}

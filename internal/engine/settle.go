@@ -436,6 +436,11 @@ func (e *Engine) decide(ctx context.Context, tx store.Tx, x *changes, reports []
 					return store.ErrRetry
 				}
 			}
+			for i := range live {
+				if g := advancing[live[i].Job]; g != nil {
+					g.total = live[i].Total
+				}
+			}
 			return nil
 		},
 	}

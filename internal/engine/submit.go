@@ -28,7 +28,7 @@ import (
 const (
 	MaxBatch       = 10_000    // jobs in one Submit
 	MaxPayload     = 256 << 10 // bytes of an input or output kept inline
-	MaxTasks       = 200_000   // tasks of one job
+	MaxTasks       = dag.JobTaskCap
 	maxName        = 128
 	maxLabels      = 32
 	maxKey         = 255

@@ -364,7 +364,15 @@ func (e *Engine) closeTasks(ctx context.Context, tx store.Tx, x *changes, taken 
 		}
 	}
 	var live []store.JobLive
-	if err := resolve(ctx, tx, e, x.now, list, false, around{after: []store.Stmt{store.LockJobLive(uniqueSorted(own), &live), readMaps(list)}}); err != nil {
+	with := around{after: []store.Stmt{store.LockJobLive(uniqueSorted(own), &live), readMaps(list)}, then: func() error {
+		for i := range live {
+			if a, ok := below[live[i].Job]; ok {
+				a.total = live[i].Total
+			}
+		}
+		return nil
+	}}
+	if err := resolve(ctx, tx, e, x.now, list, false, with); err != nil {
 		return err
 	}
 	for i := range live {
