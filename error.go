@@ -20,6 +20,7 @@ const (
 	CodeInvalidTransition   Code = "invalid-transition"      // 409: not allowed in this state
 	CodeDraining            Code = "queue-draining"          // 409: the queue takes no new jobs until it is resumed
 	CodeLeaseLost           Code = "lease-lost"              // 409: the lease_version has moved on
+	CodeDeadlock            Code = "deadlock"                // 409: waiting for it would never end; Fields holds the ring
 	CodeIdempotencyInUse    Code = "idempotency-key-in-use"  // 409: the first request with this key has not ended
 	CodeIdempotencyReused   Code = "idempotency-key-reused"  // 422: same key, other body
 	CodeIdempotencyMissing  Code = "idempotency-key-missing" // 400
@@ -72,6 +73,7 @@ var (
 	ErrNotAllowed        = &Error{Code: CodeInvalidTransition}
 	ErrDraining          = &Error{Code: CodeDraining}
 	ErrLeaseLost         = &Error{Code: CodeLeaseLost}
+	ErrDeadlock          = &Error{Code: CodeDeadlock}
 	ErrIdempotencyReused = &Error{Code: CodeIdempotencyReused}
 	ErrIdempotencyInUse  = &Error{Code: CodeIdempotencyInUse}
 	ErrUnauthenticated   = &Error{Code: CodeUnauthenticated}

@@ -157,15 +157,16 @@ type Explanation struct {
 	Mapped     bool   `json:"mapped,omitempty"`
 	Status     Status `json:"status"`
 	Generation int    `json:"generation"`
-	// WaitingSince is when it began to wait as it does; zero of one that runs or has ended.
+	// WaitingSince is when it began to wait as it does; zero of one that runs, unless its
+	// handler waits, or has ended.
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
 	Waited       Duration  `json:"waited,omitzero"`
 	// Layer is that of the primary blocker.
 	Layer Layer `json:"layer,omitempty"`
 	// Message says it in one sentence.
 	Message string `json:"message"`
-	// Blockers are all that keeps it from running, the primary one first. A task that
-	// runs, has ended or is being cancelled has none.
+	// Blockers are all that keeps it from running, the primary one first; of a task that
+	// runs, what its handler waits for. One that has ended or is being cancelled has none.
 	Blockers []Blocker `json:"blockers"`
 	// Start is the forecast of when it starts, from now; End of when it ends.
 	Start *ETA `json:"start,omitempty"`

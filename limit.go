@@ -57,6 +57,12 @@ type Limit struct {
 	Actor string `json:"actor,omitempty"`
 	// Holders are the tasks that hold permits, the longest first; lists leave them out.
 	Holders []PermitHolder `json:"holders,omitempty"`
+	// Waiters are the running tasks whose handlers wait for permits, the next first;
+	// Weight is what they ask for. Lists leave them out.
+	Waiters []PermitHolder `json:"waiters,omitempty"`
+	// Lock says that a handler named it and nobody has set it: it has one permit, and
+	// goes when nobody holds it or waits for it.
+	Lock bool `json:"lock,omitempty"`
 	// Changes are who changed it, the last first; lists leave them out.
 	Changes []LimitChange `json:"changes,omitempty"`
 	// Preview says what a dry run would change.
@@ -72,6 +78,8 @@ type PermitHolder struct {
 	Key    string    `json:"key,omitempty"`
 	Weight int64     `json:"weight"`
 	Since  time.Time `json:"since"`
+	// Token is the fencing token of what its handler took while it ran.
+	Token int64 `json:"token,omitempty"`
 }
 
 // LimitChange is a record of who changed what.

@@ -67,6 +67,31 @@ func (c *Client) Heartbeat(ctx context.Context, h drover.Held, details json.RawM
 	return c.tell(ctx, leasePath(h)+"/heartbeat", protocol.HeartbeatRequest{LeaseVersion: h.LeaseVersion, Details: details})
 }
 
+// Lock takes permits of a limit for the handler of a running attempt. It is repeated over
+// a failing connection: its number belongs to one answer.
+func (c *Client) Lock(ctx context.Context, h drover.Held, n drover.NewLock) (drover.Lock, error) {
+	return post[drover.Lock](ctx, c, call{path: leasePath(h) + "/locks", wait: n.Wait.Std(), repeat: true},
+		protocol.LockRequest{LeaseVersion: h.LeaseVersion, Number: n.Number, Name: n.Name, Permits: n.Permits, Exclusive: n.Exclusive, Wait: n.Wait})
+}
+
+// Unlock gives back what a handler has taken, or waits for. It is repeated over a failing
+// connection.
+func (c *Client) Unlock(ctx context.Context, h drover.Held, n drover.NewUnlock) error {
+	body, err := encode(protocol.UnlockRequest{LeaseVersion: h.LeaseVersion, Number: n.Number})
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, call{method: http.MethodPost, path: leasePath(h) + "/locks/release", body: body, media: protocol.MediaJSON, repeat: true}, nil)
+	return err
+}
+
+// Meet waits at a barrier for other tasks of the job. It is repeated over a failing
+// connection.
+func (c *Client) Meet(ctx context.Context, h drover.Held, n drover.NewMeeting) (drover.Meeting, error) {
+	return post[drover.Meeting](ctx, c, call{path: leasePath(h) + "/barriers", wait: n.Wait.Std(), repeat: true},
+		protocol.MeetingRequest{LeaseVersion: h.LeaseVersion, Number: n.Number, Name: n.Name, Parties: n.Parties, Round: n.Round, Wait: n.Wait, Leave: n.Leave})
+}
+
 // AppendLogs adds lines to an attempt's log. It is sent once, as a repeat would
 // add them twice.
 func (c *Client) AppendLogs(ctx context.Context, h drover.Held, lines []drover.LogLine) error {

@@ -62,6 +62,21 @@ func (d *Drover) Heartbeat(ctx context.Context, h drover.Held, details json.RawM
 	return d.engine.Heartbeat(ctx, d.caller, h, details)
 }
 
+// Lock takes permits of a limit for the handler of a running attempt, waiting up to n.Wait.
+func (d *Drover) Lock(ctx context.Context, h drover.Held, n drover.NewLock) (drover.Lock, error) {
+	return d.gate.Lock(ctx, d.caller, h, n)
+}
+
+// Unlock gives back what a handler has taken, or waits for.
+func (d *Drover) Unlock(ctx context.Context, h drover.Held, n drover.NewUnlock) error {
+	return d.gate.Unlock(ctx, d.caller, h, n)
+}
+
+// Meet waits up to n.Wait at a barrier for other tasks of the job.
+func (d *Drover) Meet(ctx context.Context, h drover.Held, n drover.NewMeeting) (drover.Meeting, error) {
+	return d.gate.Meet(ctx, d.caller, h, n)
+}
+
 // AppendLogs adds lines to the log of a running attempt.
 func (d *Drover) AppendLogs(ctx context.Context, h drover.Held, lines []drover.LogLine) error {
 	if len(lines) == 0 {

@@ -46,6 +46,7 @@ var codes = map[drover.Code]codeFacts{
 	drover.CodeInvalidTransition:   {http.StatusConflict, "Not allowed in this state", false},
 	drover.CodeDraining:            {http.StatusConflict, "The queue takes no new jobs", false},
 	drover.CodeLeaseLost:           {http.StatusConflict, "The lease is lost", false},
+	drover.CodeDeadlock:            {http.StatusConflict, "It would wait for ever", false},
 	drover.CodeIdempotencyInUse:    {http.StatusConflict, "The first request with this key has not ended", true},
 	drover.CodePreconditionFailed:  {http.StatusPreconditionFailed, "The precondition does not hold", false},
 	drover.CodePayloadTooLarge:     {http.StatusRequestEntityTooLarge, "The payload is too large", false},

@@ -31,6 +31,15 @@ type Worker interface {
 	// Heartbeat says that a running attempt lives, and keeps details, any JSON, for
 	// the attempt after it; nil leaves what was kept before.
 	Heartbeat(ctx context.Context, h drover.Held, details json.RawMessage) error
+	// Lock takes permits of a limit for the handler of a running attempt, waiting up to
+	// n.Wait. Repeat it with the same number when the answer was lost, or says that it
+	// waits still; a refusal with drover.ErrDeadlock names the ring that waiting would close.
+	Lock(ctx context.Context, h drover.Held, n drover.NewLock) (drover.Lock, error)
+	// Unlock gives back what a Lock of this number has brought, or withdraws it.
+	Unlock(ctx context.Context, h drover.Held, n drover.NewUnlock) error
+	// Meet waits up to n.Wait at a barrier until as many tasks of the job have come as it
+	// is for. Repeat it with the same number, as Lock.
+	Meet(ctx context.Context, h drover.Held, n drover.NewMeeting) (drover.Meeting, error)
 	// AppendLogs adds lines to the log of a running attempt.
 	AppendLogs(ctx context.Context, h drover.Held, lines []drover.LogLine) error
 	// PutArtifact uploads an output of a running attempt. It becomes visible
@@ -104,6 +113,47 @@ type HeartbeatRequest struct {
 	// Details are any JSON of at most 64 KiB. The next attempt's lease has them as
 	// its checkpoint; left out, what was kept before stays.
 	Details json.RawMessage `json:"details,omitempty"`
+}
+
+// LockRequest is the body of POST /v1/leases/{task_id}/locks.
+type LockRequest struct {
+	LeaseVersion int32 `json:"lease_version"`
+	// Number counts what the attempt asks for, from 1. A repeat has the number of the first.
+	Number int32 `json:"number"`
+	// Name is that of the limit.
+	Name string `json:"name"`
+	// Permits is how many; default 1.
+	Permits int64 `json:"permits,omitempty"`
+	// Exclusive says that it is a lock: the limit has one permit, and is made when there is
+	// none of that name.
+	Exclusive bool `json:"exclusive,omitempty"`
+	// Wait is how long to wait for it in this call, at most 20 s. Zero asks for it at once
+	// or not at all.
+	Wait drover.Duration `json:"wait,omitzero"`
+}
+
+// UnlockRequest is the body of POST /v1/leases/{task_id}/locks/release.
+type UnlockRequest struct {
+	LeaseVersion int32 `json:"lease_version"`
+	// Number is that of the request that brought what is given back, or waits for it.
+	Number int32 `json:"number"`
+}
+
+// MeetingRequest is the body of POST /v1/leases/{task_id}/barriers.
+type MeetingRequest struct {
+	LeaseVersion int32 `json:"lease_version"`
+	// Number counts what the attempt asks for, from 1, locks and barriers together.
+	Number int32 `json:"number"`
+	// Name is that of the barrier, in the job.
+	Name string `json:"name"`
+	// Parties is how many tasks of the job meet.
+	Parties int32 `json:"parties"`
+	// Round is the how-manieth meeting at this barrier it is for the attempt, from 1.
+	Round int32 `json:"round"`
+	// Wait is how long to wait for the others in this call, at most 20 s.
+	Wait drover.Duration `json:"wait,omitzero"`
+	// Leave says that the handler waits there no longer.
+	Leave bool `json:"leave,omitempty"`
 }
 
 // LogsRequest is the body of POST /v1/leases/{task_id}/logs.

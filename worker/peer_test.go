@@ -35,6 +35,9 @@ type peer struct {
 	renewals []drover.Renewal
 	beats    []string // details of heartbeats
 	onBeat   func(n int) error
+	onLock   func(n drover.NewLock) (drover.Lock, error)
+	onMeet   func(n drover.NewMeeting) (drover.Meeting, error)
+	unlocked []int32
 	refusals []string
 	progress []drover.Progress
 	lines    []drover.LogLine
@@ -200,6 +203,21 @@ func (p *peer) Heartbeat(_ context.Context, _ drover.Held, details json.RawMessa
 	}
 	p.beats = append(p.beats, string(details))
 	return nil
+}
+
+func (p *peer) Lock(_ context.Context, _ drover.Held, n drover.NewLock) (drover.Lock, error) {
+	return p.onLock(n)
+}
+
+func (p *peer) Unlock(_ context.Context, _ drover.Held, n drover.NewUnlock) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unlocked = append(p.unlocked, n.Number)
+	return nil
+}
+
+func (p *peer) Meet(_ context.Context, _ drover.Held, n drover.NewMeeting) (drover.Meeting, error) {
+	return p.onMeet(n)
 }
 
 func (p *peer) AppendLogs(_ context.Context, _ drover.Held, lines []drover.LogLine) error {

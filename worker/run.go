@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/drover-dev/drover"
@@ -31,9 +32,12 @@ type run struct {
 	stuck    bool        // the handler did not return in time, and holds its slot
 	patience *time.Timer // runs once the context has ended, until the handler is given up
 
+	asks atomic.Int32 // numbers locks and meetings
+
 	mu        sync.Mutex
 	artifacts []drover.ArtifactID
 	log       *slog.Logger
+	rounds    map[string]int32 // the last meeting at each barrier
 }
 
 // start makes an attempt of a lease, for launch. The lock is held.

@@ -66,7 +66,7 @@ func exitCode(err error) int {
 		return exitNotFound
 	case drover.CodeUnauthenticated, drover.CodeForbidden:
 		return exitAuth
-	case drover.CodeConflict, drover.CodeInvalidTransition, drover.CodeLeaseLost, drover.CodeIdempotencyInUse, drover.CodeIdempotencyReused,
+	case drover.CodeConflict, drover.CodeInvalidTransition, drover.CodeLeaseLost, drover.CodeDeadlock, drover.CodeIdempotencyInUse, drover.CodeIdempotencyReused,
 		drover.CodePreconditionFailed, drover.CodePreconditionMissing:
 		return exitConflict
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -55,12 +56,21 @@ var limitColumns = columns[drover.Limit]{
 				facts = append(facts, fact{name: "WOULD NEVER START", text: fmt.Sprintf("%d ask for more", v.Never)})
 			}
 		}
-		for _, h := range l.Holders {
-			text := h.Tenant
-			if !h.TaskID.IsZero() {
-				text = strings.TrimSpace(fmt.Sprintf("%s %s", h.TaskID, h.Key))
+		who := func(h drover.PermitHolder) string {
+			if h.TaskID.IsZero() {
+				return cmp.Or(h.Tenant, "another tenant")
 			}
-			facts = append(facts, fact{name: "HELD BY", text: fmt.Sprintf("%s, %d for %s", text, h.Weight, p.age(h.Since))})
+			return strings.TrimSpace(fmt.Sprintf("%s %s", h.TaskID, h.Key))
+		}
+		for _, h := range l.Holders {
+			text := fmt.Sprintf("%s, %d for %s", who(h), h.Weight, p.age(h.Since))
+			if h.Token > 0 {
+				text += fmt.Sprintf(", by its handler with token %d", h.Token)
+			}
+			facts = append(facts, fact{name: "HELD BY", text: text})
+		}
+		for i, h := range l.Waiters {
+			facts = append(facts, fact{name: "WAITING", text: fmt.Sprintf("%d. the handler of %s, %d for %s", i+1, who(h), h.Weight, p.age(h.Since))})
 		}
 		for _, c := range l.Changes {
 			text := c.Action
@@ -78,6 +88,9 @@ func appliesTo(l drover.Limit) string {
 	switch l.Scope {
 	case drover.ScopeNamed:
 		s = "tasks that name it"
+		if l.Lock {
+			s = "handlers that lock it"
+		}
 		if l.Shared {
 			s += ", of every tenant"
 		}
@@ -127,7 +140,7 @@ func (a *app) limitList() *cobra.Command {
 func (a *app) limitShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show LIMIT",
-		Short:   "Show a limit, who holds it and who changed it",
+		Short:   "Show a limit or a lock of handlers, who holds it, who waits and who changed it",
 		Example: "  drover limit show vendor-model",
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: a.ask(func(ctx context.Context, c *client.Client, words []string) error {

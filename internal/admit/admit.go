@@ -73,6 +73,11 @@ type Limit struct {
 	Arrival int64
 	// Until is until when a downstream asked to be left alone; 0 is not.
 	Until lifecycle.Instant
+
+	// Asked is what the handlers of running tasks wait for, in their turn. First says
+	// that they go before the tasks this time: those and these have what comes free by turns.
+	Asked []int64
+	First bool
 }
 
 // Take is what a task takes of a limit: its place in View.Limits, and how much.
@@ -218,6 +223,11 @@ type Decision struct {
 	Waiting []Verdict
 	// Arrivals are the limits of View whose rate was used, with what Arrival is now.
 	Arrivals map[int]int64
+	// Granted tells, by limit of View, how many of those of Asked get what they wait for,
+	// the first ones. First tells of the limits that somebody of Asked was left at whether
+	// they go before the tasks the next time.
+	Granted map[int]int
+	First   map[int]bool
 }
 
 // codeOf is the code of a limit that is full.

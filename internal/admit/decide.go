@@ -19,8 +19,9 @@ import (
 // blocks nobody behind it. A task takes all that it needs, or nothing.
 func Decide(v View) Decision {
 	d := decider{v: &v, limits: slices.Clone(v.Limits), pools: map[string]*pool{}, slack: map[string]*slack{}, counts: map[subjectKey]int{}, more: map[Party]int{}, served: map[rank]bool{}, oldest: map[rank]lifecycle.Instant{}}
-	d.out.Arrivals = map[int]int64{}
+	d.out.Arrivals, d.out.Granted, d.out.First = map[int]int64{}, map[int]int{}, map[int]bool{}
 	d.placeClaims()
+	d.handlersFirst()
 	for i := range v.Lines {
 		l := &v.Lines[i]
 		t := &turn{line: i}
@@ -61,6 +62,7 @@ func Decide(v View) Decision {
 			heap.Pop(&d.turns)
 		}
 	}
+	d.handlersLast()
 	return d.out
 }
 
@@ -76,8 +78,59 @@ type decider struct {
 	served map[rank]bool              // classes that were served here
 	took   map[rank]int               // admitted here, of queues with reserves
 	oldest map[rank]lifecycle.Instant // since when something of a class waits
-	kept   map[int]kept               // of limits, for tasks that have waited for long
+	kept   map[int]kept               // of limits, for tasks that have waited for long, and for handlers
+	passed map[int]bool               // limits of which tasks were given something here
 	out    Decision
+}
+
+// handlers stands for those of Limit.Asked where something is kept for them.
+var handlers = &turn{line: -1}
+
+// handlersFirst gives handlers what they wait for where they go before the tasks, and
+// keeps for the first of them what there is not enough of yet.
+func (d *decider) handlersFirst() {
+	for i := range d.limits {
+		l := &d.limits[i]
+		if !l.First || len(l.Asked) == 0 {
+			continue
+		}
+		if d.grant(i); d.out.Granted[i] == 0 {
+			d.keepFor(i, handlers, l.Asked[0])
+			d.out.First[i] = true
+		}
+	}
+}
+
+// handlersLast gives handlers what tasks have left. Where tasks got something and
+// handlers wait still, these go first the next time.
+func (d *decider) handlersLast() {
+	for i := range d.limits {
+		l := &d.limits[i]
+		if len(l.Asked) == 0 {
+			continue
+		}
+		d.grant(i)
+		if d.out.Granted[i] < len(l.Asked) && !l.First {
+			d.out.First[i] = d.passed[i]
+		}
+	}
+}
+
+// grant gives those of Asked what they wait for, from the first on, as far as there is
+// enough that is not kept for a task.
+func (d *decider) grant(i int) {
+	l := &d.limits[i]
+	for n := d.out.Granted[i]; n < len(l.Asked) && l.Free(d.v.Now)-d.keptFrom(handlers, i) >= l.Asked[n]; n++ {
+		l.take(l.Asked[n], d.v.Now)
+		d.out.Granted[i] = n + 1
+	}
+}
+
+func (d *decider) keepFor(limit int, by *turn, weight int64) {
+	if d.kept == nil {
+		d.kept = map[int]kept{}
+	}
+	d.kept[limit] = kept{by, weight}
 }
 
 // subjectKey names what several lines wait for.
@@ -185,9 +238,6 @@ func (d *decider) keep() {
 		if slices.ContainsFunc(l.Takes, func(k Take) bool { return d.kept[k.Limit].by != nil }) {
 			continue
 		}
-		if d.kept == nil {
-			d.kept = map[int]kept{}
-		}
 		full := 0
 		for _, k := range l.Takes {
 			if d.limits[k.Limit].Free(d.v.Now) < k.Weight {
@@ -197,7 +247,7 @@ func (d *decider) keep() {
 		for _, k := range l.Takes {
 			x := &d.limits[k.Limit]
 			if x.Period == 0 || full == 0 || full == 1 && x.Free(d.v.Now) < k.Weight {
-				d.kept[k.Limit] = kept{t, k.Weight}
+				d.keepFor(k.Limit, t, k.Weight)
 			}
 		}
 	}
@@ -356,6 +406,12 @@ func (d *decider) admit(t *turn, worker int) {
 			delete(d.kept, k.Limit)
 		}
 		x.take(k.Weight, d.v.Now)
+		if len(x.Asked) > 0 {
+			if d.passed == nil {
+				d.passed = map[int]bool{}
+			}
+			d.passed[k.Limit] = true
+		}
 		if x.Period > 0 {
 			d.out.Arrivals[k.Limit] = x.Arrival
 		}

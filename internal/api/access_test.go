@@ -95,6 +95,8 @@ func asks(x things, canary string) []asking {
 		"settleLeases": protocol.SettleRequest{Session: x.worker, Outcomes: []drover.Outcome{{TaskID: x.task, LeaseVersion: held.LeaseVersion, Status: drover.OutcomeSucceeded}}},
 		"setCircuit":   drover.CircuitPolicy{Failures: 3}, "openCircuit": protocol.CircuitRequest{},
 		"setProgress": protocol.ProgressRequest{LeaseVersion: held.LeaseVersion, Ratio: 0.5}, "sendHeartbeat": protocol.HeartbeatRequest{LeaseVersion: held.LeaseVersion}, "appendLogs": protocol.LogsRequest{LeaseVersion: held.LeaseVersion, Lines: []drover.LogLine{{Text: "x", Level: "info"}}},
+		"lock": protocol.LockRequest{LeaseVersion: held.LeaseVersion, Number: 1, Name: "numbers", Exclusive: true}, "unlock": protocol.UnlockRequest{LeaseVersion: held.LeaseVersion, Number: 1},
+		"meet":        protocol.MeetingRequest{LeaseVersion: held.LeaseVersion, Number: 2, Name: "step", Parties: 1, Round: 1},
 		"putArtifact": []byte("x"), "createToken": protocol.NewToken{Name: "t", Scopes: []string{"jobs:read"}},
 	}
 	if id, err := drover.ParseTaskID(x.replay); err == nil {

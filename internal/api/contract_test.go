@@ -155,6 +155,18 @@ func TestEveryOperationAnswersAsDescribed(t *testing.T) {
 		w.do("POST", "/v1/circuits/vendor/close", w.admin, nil).is(200)
 		w.do("POST", lease+"/heartbeat", run, protocol.HeartbeatRequest{LeaseVersion: l.LeaseVersion, Details: json.RawMessage(`{"a": 1}`)}).is(204)
 		w.do("POST", lease+"/heartbeat", run, protocol.HeartbeatRequest{LeaseVersion: l.LeaseVersion}).is(503)
+		var lock drover.Lock
+		w.do("POST", lease+"/locks", run, protocol.LockRequest{LeaseVersion: l.LeaseVersion, Number: 1, Name: "numbers", Exclusive: true, Wait: protocol.MaxWait}).is(200, &lock)
+		if !lock.Granted || lock.Token == 0 || lock.Name != "numbers" {
+			t.Errorf("lock = %+v", lock)
+		}
+		w.do("POST", lease+"/locks", run, protocol.LockRequest{LeaseVersion: l.LeaseVersion, Number: 2, Name: "numbers", Exclusive: true}).is(409)
+		w.do("POST", lease+"/locks/release", run, protocol.UnlockRequest{LeaseVersion: l.LeaseVersion, Number: 1}).is(204)
+		var meeting drover.Meeting
+		w.do("POST", lease+"/barriers", run, protocol.MeetingRequest{LeaseVersion: l.LeaseVersion, Number: 3, Name: "step", Parties: 1, Round: 1}).is(200, &meeting)
+		if !meeting.Met || meeting.Arrived != 1 {
+			t.Errorf("meeting = %+v", meeting)
+		}
 		w.do("POST", lease+"/progress", run, protocol.ProgressRequest{LeaseVersion: l.LeaseVersion, Ratio: 0.5, Message: "half\x00way"}).is(204)
 		var logged protocol.LogsResponse
 		w.do("POST", lease+"/logs", run, fmt.Sprintf(`{"lease_version":%d,"lines":[{"text":"hello\u0000"},{"text":"x","level":"stderr","at":"2026-01-01T00:00:00Z"}]}`, l.LeaseVersion)).is(200, &logged)

@@ -20,6 +20,7 @@ func exampleJSON(s string) json.RawMessage { return json.RawMessage(s) }
 var (
 	exampleJobID      = drover.JobID(exampleID(1))
 	exampleTaskID     = drover.TaskID(exampleID(2))
+	exampleRingTask   = drover.TaskID(exampleID(9))
 	exampleArtifactID = drover.ArtifactID(exampleID(3))
 	exampleTokenID    = drover.TokenID(exampleID(4))
 	exampleTime       = time.Date(2026, 1, 1, 0, 0, 0, 123_000_000, time.UTC)
@@ -156,33 +157,40 @@ var (
 	exampleSettle = protocol.SettleRequest{Session: 42, Outcomes: []drover.Outcome{
 		{TaskID: exampleTaskID, LeaseVersion: 7, Status: drover.OutcomeFailed, Error: exampleTask.Error},
 	}}
-	exampleSettled       = protocol.SettleResponse{Results: []protocol.SettleResult{{TaskID: exampleTaskID, Status: drover.RetryWait}}}
-	exampleProgress      = protocol.ProgressRequest{LeaseVersion: 7, Ratio: 0.4, Message: "features: 8 of 20"}
-	exampleHeartbeat     = protocol.HeartbeatRequest{LeaseVersion: 7, Details: json.RawMessage(`{"segment":8}`)}
-	exampleLogs          = protocol.LogsRequest{LeaseVersion: 7, Lines: []drover.LogLine{{At: exampleLine.At, Level: "info", Text: "42 frames"}}}
-	exampleNewToken      = protocol.NewToken{Name: "ci", Scopes: []string{"jobs:read", "jobs:write"}}
-	exampleToken         = drover.Token{ID: exampleTokenID, Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes, CreatedAt: exampleTime}
-	exampleMadeToken     = func() drover.Token { t := exampleToken; t.Secret = "drover_…"; return t }()
-	exampleTenant        = drover.Tenant{Name: "acme", Weight: 2}
-	exampleTenantRequest = protocol.TenantRequest{Weight: new(2.0)}
-	exampleRetention     = protocol.RetentionRequest{Failed: new(drover.Duration(90 * 24 * time.Hour))}
-	exampleWho           = protocol.WhoAmI{Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes}
-	exampleHealth        = protocol.Health{Status: "ok", Checks: []protocol.Check{{Name: checkDatabase, OK: true}}}
-	exampleUnready       = protocol.Health{Status: "failing", Checks: []protocol.Check{{Name: checkDatabase, Detail: "does not answer as it should; see the server's log"}}}
-	exampleVersion       = protocol.Version{Version: "0.1.0", Go: "go1.26", Database: "sqlite"}
+	exampleSettled        = protocol.SettleResponse{Results: []protocol.SettleResult{{TaskID: exampleTaskID, Status: drover.RetryWait}}}
+	exampleProgress       = protocol.ProgressRequest{LeaseVersion: 7, Ratio: 0.4, Message: "features: 8 of 20"}
+	exampleHeartbeat      = protocol.HeartbeatRequest{LeaseVersion: 7, Details: json.RawMessage(`{"segment":8}`)}
+	exampleLockRequest    = protocol.LockRequest{LeaseVersion: 7, Number: 1, Name: "invoice-numbers", Exclusive: true, Wait: drover.Duration(20 * time.Second)}
+	exampleLock           = drover.Lock{Number: 1, Name: "invoice-numbers", Permits: 1, Granted: true, Token: 1767225600000001, Since: exampleTime}
+	exampleMeetingRequest = protocol.MeetingRequest{LeaseVersion: 7, Number: 2, Name: "epoch", Parties: 4, Round: 1, Wait: drover.Duration(20 * time.Second)}
+	exampleMeeting        = drover.Meeting{Number: 2, Name: "epoch", Round: 1, Parties: 4, Arrived: 4, Met: true}
+	exampleLogs           = protocol.LogsRequest{LeaseVersion: 7, Lines: []drover.LogLine{{At: exampleLine.At, Level: "info", Text: "42 frames"}}}
+	exampleNewToken       = protocol.NewToken{Name: "ci", Scopes: []string{"jobs:read", "jobs:write"}}
+	exampleToken          = drover.Token{ID: exampleTokenID, Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes, CreatedAt: exampleTime}
+	exampleMadeToken      = func() drover.Token { t := exampleToken; t.Secret = "drover_…"; return t }()
+	exampleTenant         = drover.Tenant{Name: "acme", Weight: 2}
+	exampleTenantRequest  = protocol.TenantRequest{Weight: new(2.0)}
+	exampleRetention      = protocol.RetentionRequest{Failed: new(drover.Duration(90 * 24 * time.Hour))}
+	exampleWho            = protocol.WhoAmI{Tenant: "default", Name: "ci", Scopes: exampleNewToken.Scopes}
+	exampleHealth         = protocol.Health{Status: "ok", Checks: []protocol.Check{{Name: checkDatabase, OK: true}}}
+	exampleUnready        = protocol.Health{Status: "failing", Checks: []protocol.Check{{Name: checkDatabase, Detail: "does not answer as it should; see the server's log"}}}
+	exampleVersion        = protocol.Version{Version: "0.1.0", Go: "go1.26", Database: "sqlite"}
 )
 
 func examplePage[T any](item T) protocol.Page[T] { return protocol.Page[T]{Items: []T{item}} }
 
 // exampleProblems are what refusals say.
 var exampleProblems = map[drover.Code]*drover.Error{
-	drover.CodeValidation:         {Code: drover.CodeValidation, Detail: "the request body is not valid", Fields: []drover.FieldError{{Field: "pipline", Message: `is not known here; did you mean "pipeline"?`}}},
-	drover.CodeUnauthenticated:    drover.Errorf(drover.CodeUnauthenticated, "send the header Authorization: Bearer drover_…; `drover token create` makes a token"),
-	drover.CodeForbidden:          drover.Errorf(drover.CodeForbidden, "the token lacks the scope jobs:write; make one with `drover token create --name NAME --scope jobs:write`"),
-	drover.CodeNotFound:           drover.Errorf(drover.CodeNotFound, "there is no job %s", exampleJobID),
-	drover.CodeInvalidTransition:  drover.Errorf(drover.CodeInvalidTransition, "the job is SUCCEEDED, which is final"),
-	drover.CodeDraining:           drover.Errorf(drover.CodeDraining, "queue gpu is draining: it takes no new jobs; `drover queue resume gpu` lets it"),
-	drover.CodeLeaseLost:          drover.Errorf(drover.CodeLeaseLost, "the lease with version 7 is lost; the task is at version 9"),
+	drover.CodeValidation:        {Code: drover.CodeValidation, Detail: "the request body is not valid", Fields: []drover.FieldError{{Field: "pipline", Message: `is not known here; did you mean "pipeline"?`}}},
+	drover.CodeUnauthenticated:   drover.Errorf(drover.CodeUnauthenticated, "send the header Authorization: Bearer drover_…; `drover token create` makes a token"),
+	drover.CodeForbidden:         drover.Errorf(drover.CodeForbidden, "the token lacks the scope jobs:write; make one with `drover token create --name NAME --scope jobs:write`"),
+	drover.CodeNotFound:          drover.Errorf(drover.CodeNotFound, "there is no job %s", exampleJobID),
+	drover.CodeInvalidTransition: drover.Errorf(drover.CodeInvalidTransition, "the job is SUCCEEDED, which is final"),
+	drover.CodeDraining:          drover.Errorf(drover.CodeDraining, "queue gpu is draining: it takes no new jobs; `drover queue resume gpu` lets it"),
+	drover.CodeLeaseLost:         drover.Errorf(drover.CodeLeaseLost, "the lease with version 7 is lost; the task is at version 9"),
+	drover.CodeDeadlock: {Code: drover.CodeDeadlock, Detail: "waiting for lock b would never end", Fields: []drover.FieldError{
+		{Field: "ring[0]", Message: exampleTaskID.String() + " (encode) waits for b, which " + exampleRingTask.String() + " (mix) holds"},
+		{Field: "ring[1]", Message: exampleRingTask.String() + " (mix) waits for a, which " + exampleTaskID.String() + " (encode) holds"}}},
 	drover.CodeIdempotencyInUse:   {Code: drover.CodeIdempotencyInUse, Detail: "the first request with this key has not ended", RetryAfter: time.Second},
 	drover.CodeIdempotencyReused:  drover.Errorf(drover.CodeIdempotencyReused, "the key was used for a request with another body"),
 	drover.CodePayloadTooLarge:    drover.Errorf(drover.CodePayloadTooLarge, "the request body is too large"),

@@ -184,6 +184,7 @@ func table() []route {
 	notFound := []drover.Code{drover.CodeNotFound}
 	list := []drover.Code{drover.CodeCursorExpired}
 	listIn := []drover.Code{drover.CodeCursorExpired, drover.CodeNotFound}
+	lockable := []drover.Code{drover.CodeNotFound, drover.CodeLeaseLost, drover.CodeDeadlock, drover.CodeInvalidTransition, drover.CodeExceedsLimit, drover.CodeBudget, drover.CodePayloadTooLarge}
 	leased := []drover.Code{drover.CodeNotFound, drover.CodeLeaseLost, drover.CodePayloadTooLarge}
 	return []route{
 		{method: "POST", path: "/v1/jobs", id: "submitJob", tag: "jobs", policy: scope("jobs:write"), handle: (*API).submitJob,
@@ -397,6 +398,20 @@ func table() []route {
 		{method: "POST", path: "/v1/leases/{task_id}/heartbeat", id: "sendHeartbeat", tag: "workers", policy: scope("workers:run"), handle: (*API).heartbeat,
 			summary: "Say that a running attempt lives, and keep a checkpoint", about: "A task with a `heartbeat` is ended and tried again when none comes in that time. `details` are kept for the next attempt, whose lease has them as `checkpoint`: they outlive a lost lease and a killed worker. One that comes less than 0.1 s after the last is refused as `overloaded`.",
 			body: body{of: protocol.HeartbeatRequest{}, mild: true, example: exampleHeartbeat}, answers: done("Noted."), codes: leased},
+		{method: "POST", path: "/v1/leases/{task_id}/locks", id: "lock", tag: "workers", policy: scope("workers:run"), handle: (*API).lock,
+			summary: "Take permits of a limit while the task runs",
+			about: "Waits up to `wait`, at most 20 s, in the order in which handlers asked. An answer that is not `granted` leaves the handler its place in line for half a minute: ask again with the same `number`. " +
+				"What was granted is held until it is given back or the attempt ends, however it ends. `token` is higher than every token of this limit before: hand it to what you write to, which refuses whoever comes with a lower one. " +
+				"A request that would wait for ever, as those who hold what it wants wait for what this task holds, is refused at once with `deadlock`, and `errors` names the ring.",
+			body: body{of: protocol.LockRequest{}, mild: true, example: exampleLockRequest}, answers: ok(drover.Lock{}, exampleLock), codes: lockable},
+		{method: "POST", path: "/v1/leases/{task_id}/locks/release", id: "unlock", tag: "workers", policy: scope("workers:run"), handle: (*API).unlock,
+			summary: "Give back what a running task has taken", about: "Or what it waits for. Repeating it is harmless, also before the request arrives that it takes back: that gets nothing then.",
+			body: body{of: protocol.UnlockRequest{}, mild: true, example: protocol.UnlockRequest{LeaseVersion: 7, Number: 1}}, answers: done("Given back."), codes: leased},
+		{method: "POST", path: "/v1/leases/{task_id}/barriers", id: "meet", tag: "workers", policy: scope("workers:run"), handle: (*API).meet,
+			summary: "Wait at a barrier until others of the job have come",
+			about: "Waits up to `wait`, at most 20 s; where `met` is false ask again with the same `number`, or say `leave`. A task counts while its lease lives. When the last of `parties` has come all go on, " +
+				"and an attempt that follows one of theirs goes on at once when it comes to the same `round`.",
+			body: body{of: protocol.MeetingRequest{}, mild: true, example: exampleMeetingRequest}, answers: ok(drover.Meeting{}, exampleMeeting), codes: append(slices.Clone(leased), drover.CodeInvalidTransition)},
 		{method: "POST", path: "/v1/leases/{task_id}/logs", id: "appendLogs", tag: "workers", policy: scope("workers:run"), handle: (*API).appendLogs,
 			summary: "Add lines to the log of a running attempt", about: "A log holds 10 MiB an attempt; `accepted` is smaller than the number of lines when it is full. `at` and `level` may be left out.",
 			body: body{of: protocol.LogsRequest{}, mild: true, batch: true, example: exampleLogs}, answers: ok(protocol.LogsResponse{}, protocol.LogsResponse{Accepted: 1}), codes: leased},

@@ -141,6 +141,58 @@ func (a *API) heartbeat(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
+func (a *API) lock(w http.ResponseWriter, r *request) error {
+	id, err := r.taskID()
+	if err != nil {
+		return err
+	}
+	var in protocol.LockRequest
+	if err := a.body(w, r, &in); err != nil {
+		return err
+	}
+	extend(w, min(in.Wait, protocol.MaxWait).Std()+answerTime)
+	out, err := a.gate.Lock(r.Context(), r.caller, drover.Held{TaskID: id, LeaseVersion: in.LeaseVersion},
+		drover.NewLock{Number: in.Number, Name: in.Name, Permits: in.Permits, Exclusive: in.Exclusive, Wait: in.Wait})
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, out)
+}
+
+func (a *API) unlock(w http.ResponseWriter, r *request) error {
+	id, err := r.taskID()
+	if err != nil {
+		return err
+	}
+	var in protocol.UnlockRequest
+	if err := a.body(w, r, &in); err != nil {
+		return err
+	}
+	if err := a.gate.Unlock(r.Context(), r.caller, drover.Held{TaskID: id, LeaseVersion: in.LeaseVersion}, drover.NewUnlock{Number: in.Number}); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *API) meet(w http.ResponseWriter, r *request) error {
+	id, err := r.taskID()
+	if err != nil {
+		return err
+	}
+	var in protocol.MeetingRequest
+	if err := a.body(w, r, &in); err != nil {
+		return err
+	}
+	extend(w, min(in.Wait, protocol.MaxWait).Std()+answerTime)
+	out, err := a.gate.Meet(r.Context(), r.caller, drover.Held{TaskID: id, LeaseVersion: in.LeaseVersion},
+		drover.NewMeeting{Number: in.Number, Name: in.Name, Parties: in.Parties, Round: in.Round, Wait: in.Wait, Leave: in.Leave})
+	if err != nil {
+		return err
+	}
+	return a.reply(w, r, http.StatusOK, out)
+}
+
 func (a *API) appendLogs(w http.ResponseWriter, r *request) error {
 	id, err := r.taskID()
 	if err != nil {

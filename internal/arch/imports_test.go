@@ -34,6 +34,7 @@ var arrows = map[string][]string{
 	"internal/wfcommons":       {},
 	"internal/dag/dagtest":     {},
 	"internal/admit":           {"internal/lifecycle"},
+	"internal/rings":           {},
 	"internal/explain":         {},
 	"internal/forecast":        {},
 	"internal/reconcile":       {"internal/lifecycle", "internal/dag"},
@@ -42,7 +43,7 @@ var arrows = map[string][]string{
 	"internal/store/sqlite":    {"internal/store/driver"},
 	"internal/store":           {"internal/lifecycle", "internal/dag", "internal/reconcile", "internal/store/driver", "internal/store/postgres", "internal/store/sqlite"},
 	"internal/store/storetest": {"internal/store", "internal/store/driver"},
-	"internal/engine":          {"internal/lifecycle", "internal/builtin", "internal/dag", "internal/admit", "internal/explain", "internal/forecast", "internal/reconcile", "internal/store", "internal/store/driver"},
+	"internal/engine":          {"internal/lifecycle", "internal/builtin", "internal/dag", "internal/admit", "internal/explain", "internal/forecast", "internal/reconcile", "internal/rings", "internal/store", "internal/store/driver"},
 	"internal/gateway":         {"internal/engine", "protocol"},
 	"internal/scheduler":       {"internal/engine"},
 	"internal/api":             {"internal/engine", "internal/gateway", "protocol"},
@@ -110,7 +111,7 @@ func TestArrowsBetweenPackages(t *testing.T) {
 }
 
 // pure packages decide; they must give the same answer to the same question.
-var pure = []string{"", "internal/lifecycle", "internal/builtin", "internal/dag", "internal/draw", "internal/wfcommons", "internal/admit", "internal/explain", "internal/forecast", "internal/reconcile"}
+var pure = []string{"", "internal/lifecycle", "internal/builtin", "internal/dag", "internal/draw", "internal/wfcommons", "internal/admit", "internal/explain", "internal/forecast", "internal/reconcile", "internal/rings"}
 
 func TestPurePackagesDoNoIO(t *testing.T) {
 	t.Parallel()

@@ -48,6 +48,8 @@ type admitter struct {
 	shares *admit.Shares
 	after  store.Line // where the next look at the lines begins
 	pace   map[int32]*pace
+	first  map[int32]bool    // limits of which handlers get something before tasks the next time
+	wanted map[int32]bool    // limits that tasks wait for, as far as this round of looks has come
 	lost   lifecycle.Instant // when permits were looked for that nobody holds
 	upkeep lifecycle.Instant // until when strays are looked for
 	epoch  int64             // for which that is known
@@ -92,9 +94,9 @@ func (e *Engine) AdmitOnce(ctx context.Context) (int, error) {
 	var l store.Leader
 	var now store.Gate
 	var g *gate
-	ready, permits := false, false
+	ready, permits, asked := false, false, false
 	err := e.db.Read(ctx, func(tx store.Tx) (err error) {
-		if err := tx.Pipe(ctx, store.ReadLeader(leadName, &l), store.ReadGate(&now), store.AnyReady(&ready, &permits)); err != nil {
+		if err := tx.Pipe(ctx, store.ReadLeader(leadName, &l), store.ReadGate(&now), store.AnyReady(&ready, &permits, &asked)); err != nil {
 			return err
 		}
 		g, err = e.gateAt(ctx, tx, now.Epoch)
@@ -131,7 +133,7 @@ func (e *Engine) AdmitOnce(ctx context.Context) (int, error) {
 		a.term = 0
 		return 0, nil
 	}
-	if l.Holder == a.holder && a.term == l.Term && !ready && !strays && at < l.ExpiresAt.Add(-leadFor/2) && at < a.lost.Add(lostEvery) {
+	if l.Holder == a.holder && a.term == l.Term && !ready && !strays && !asked && at < l.ExpiresAt.Add(-leadFor/2) && at < a.lost.Add(lostEvery) {
 		return 0, nil
 	}
 	mended, err := e.upkeep(ctx, g, at)
@@ -204,6 +206,7 @@ func (e *Engine) lead(ctx context.Context, tx store.Tx, now lifecycle.Instant) (
 	}
 	if term != a.term && term != 0 {
 		a.shares, a.pace, a.after = admit.NewShares(now), map[int32]*pace{}, store.Line{}
+		a.first, a.wanted = map[int32]bool{}, map[int32]bool{}
 		a.upkeep, a.lost = max(a.upkeep, now.Add(upkeepFor)), 0
 		e.log.InfoContext(ctx, "this server decides who may run", "term", term)
 	}
@@ -278,6 +281,11 @@ func (e *Engine) upkeep(ctx context.Context, g *gate, now lifecycle.Instant) (in
 		}
 		if err := x.save(ctx, tx); err != nil {
 			return err
+		}
+		if lost {
+			if err := tx.Pipe(ctx, store.DeleteLocks()); err != nil {
+				return err
+			}
 		}
 		written := s.gate.unwritten()
 		if len(written) == 0 {
@@ -477,16 +485,18 @@ func (e *Engine) workerOf(ctx context.Context, tx store.Tx, s store.SessionRow) 
 type waiting struct {
 	admit.View
 	standing
-	usage []store.Usage
-	heads [][]lifecycle.Task // of each line of the view
-	takes [][]take           // of each line
-	to    []int32            // the lane in which a line's tasks stand once they are admitted
-	keys  []store.LaneKey    // of each line
-	open  []lifecycle.Task   // READY tasks that need no admission
-	new   []store.LaneKey    // lanes that must be made before a line can be decided
-	next  store.Line         // where the next look begins
-	slots map[admit.Party]int
-	waits map[admit.Party]bool
+	usage  []store.Usage
+	asked  []store.Asked      // what handlers hold and wait for of limits that somebody has set
+	heads  [][]lifecycle.Task // of each line of the view
+	takes  [][]take           // of each line
+	to     []int32            // the lane in which a line's tasks stand once they are admitted
+	keys   []store.LaneKey    // of each line
+	open   []lifecycle.Task   // READY tasks that need no admission
+	new    []store.LaneKey    // lanes that must be made before a line can be decided
+	next   store.Line         // where the next look begins
+	limits []store.LimitRow   // that are in force, when something is limited
+	slots  map[admit.Party]int
+	waits  map[admit.Party]bool
 	// admitted counts, by queue, who is admitted and not yet claimed.
 	admitted map[int32]int
 }
@@ -510,7 +520,7 @@ func (e *Engine) readView(ctx context.Context, tx store.Tx, now lifecycle.Instan
 	var sessions []store.SessionRow
 	var stopped []store.StoppedLane
 	var epoch int64
-	if err := tx.Pipe(ctx, store.PermitUsage(&w.usage), store.LiveSessions(&sessions), store.StoppedLanes(now, &stopped, &epoch)); err != nil {
+	if err := tx.Pipe(ctx, store.PermitUsage(&w.usage), store.AskedIn(&w.asked), store.LiveSessions(&sessions), store.StoppedLanes(now, &stopped, &epoch)); err != nil {
 		return nil, err
 	}
 	var rows []lifecycle.Task
@@ -588,7 +598,7 @@ func (e *Engine) readView(ctx context.Context, tx store.Tx, now lifecycle.Instan
 		w.Lines, w.heads, w.takes, w.to, w.keys = append(w.Lines, l), append(w.heads, list), append(w.takes, takes), append(w.to, to.(int32)), append(w.keys, *key)
 	}
 	// Rates and what a downstream asked for change without the epoch.
-	if len(w.Limits) > 0 {
+	if len(w.Limits)+len(w.asked) > 0 {
 		var fresh []store.LimitRow
 		if err := tx.Pipe(ctx, store.ReadLimits(&fresh)); err != nil {
 			return nil, err
@@ -601,6 +611,12 @@ func (e *Engine) readView(ctx context.Context, tx store.Tx, now lifecycle.Instan
 			if l := by[w.Limits[i].ID]; l != nil {
 				w.Limits[i].Arrival, w.Limits[i].Until = l.Arrival, l.Until
 			}
+		}
+		w.limits = fresh
+	}
+	for i := range w.Limits {
+		for _, r := range w.inTurn(w.Limits[i].ID) {
+			w.Limits[i].Asked = append(w.Limits[i].Asked, r.Wants)
 		}
 	}
 	return w, e.readWorkers(ctx, tx, w, &s, sessions, circuits)
@@ -699,9 +715,10 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 	var w *waiting
 	var d admit.Decision
 	var lines []store.LineWait
+	var h *handled
 	n := 0
 	err := e.db.Write(ctx, func(tx store.Tx) (err error) {
-		x, w, n = e.changes(e.now()), nil, 0
+		x, w, n, h = e.changes(e.now()), nil, 0, nil
 		if leads, err := e.lead(ctx, tx, x.now); err != nil || !leads {
 			return err
 		}
@@ -713,6 +730,9 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 		for id, q := range w.Queues {
 			q.Ahead = a.ahead(id, w.admitted[id], x.now)
 			w.Queues[id] = q
+		}
+		for i := range w.Limits {
+			w.Limits[i].First = a.first[w.Limits[i].ID]
 		}
 		d = admit.Decide(w.View)
 		keys := make([]store.LineKey, len(w.Lines))
@@ -727,8 +747,10 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 				return err
 			}
 		}
-		n, err = e.grant(ctx, tx, x, w, &d)
-		if err != nil || n == 0 {
+		if n, err = e.grant(ctx, tx, x, w, &d); err != nil {
+			return err
+		}
+		if h, err = e.grantAsked(ctx, tx, w, &d); err != nil || n == 0 {
 			return err
 		}
 		return x.save(ctx, tx)
@@ -736,6 +758,7 @@ func (e *Engine) admitPass(ctx context.Context) (int, error) {
 	if err != nil || w == nil {
 		return 0, err
 	}
+	e.toldAsked(w, &d, h)
 	e.lineLog.keep(lines)
 	for _, ad := range d.Admitted {
 		l := &w.Lines[ad.Line]

@@ -24,13 +24,16 @@ type News struct {
 	Jobs []drover.JobID
 	// ManyJobs says instead that more jobs have than a message names.
 	ManyJobs bool
-	// From tells who says it of the jobs, so that a server knows its own news.
+	// Locks says that handlers have got what they waited for.
+	Locks bool
+	// From tells who says it of the jobs and locks, so that a server knows its own news.
 	From string
 }
 
 // A message is lines: the names of queues, which have no control characters,
 // and one that begins with a tab for the jobs: who tells, ":", and their ids or
-// "*". To a server of the time before that line it is a queue nobody waits for.
+// "*"; and one that begins with a vertical tab when handlers got locks: who tells. To a
+// server of the time before such a line it is a queue nobody waits for.
 
 func (n *News) encode() string {
 	var b strings.Builder
@@ -50,6 +53,9 @@ func (n *News) encode() string {
 		}
 		line("\t" + n.From + ":" + string(ids))
 	}
+	if n.Locks {
+		line("\v" + n.From)
+	}
 	for _, q := range n.Queues {
 		if b.Len()+len(q) > maxNotice {
 			break // the rest is found by polling
@@ -65,6 +71,10 @@ const newsID = 22
 // decodeNews reads a message; what it does not know it passes over.
 func decodeNews(payload string) (n News) {
 	for line := range strings.SplitSeq(payload, "\n") {
+		if from, ok := strings.CutPrefix(line, "\v"); ok {
+			n.From, n.Locks = from, true
+			continue
+		}
 		jobs, ok := strings.CutPrefix(line, "\t")
 		if !ok {
 			if line != "" {

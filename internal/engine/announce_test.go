@@ -21,14 +21,14 @@ func TestNewsComeAcrossAsTheyWere(t *testing.T) {
 	}
 	for _, n := range []News{
 		{}, {Queues: []string{"cpu"}}, {Queues: []string{"cpu", "päckchen:*"}, From: "s"}, {Jobs: []drover.JobID{id(1)}, From: "s"}, {Jobs: []drover.JobID{id(1), id(1 << 40)}, Queues: []string{"a"}, From: "abc"},
-		{ManyJobs: true, From: "s"}, {Jobs: many, Queues: long, From: strings.Repeat("x", 16)},
+		{ManyJobs: true, From: "s"}, {Locks: true, From: "s"}, {Locks: true, Jobs: []drover.JobID{id(1)}, Queues: []string{"cpu"}, From: "s"}, {Jobs: many, Queues: long, From: strings.Repeat("x", 16)},
 	} {
 		payload := n.encode()
 		if len(payload) >= 8000 {
 			t.Errorf("a message of %d bytes; PostgreSQL takes less than 8,000", len(payload))
 		}
-		if len(n.Jobs) == 0 && !n.ManyJobs {
-			n.From = "" // it is told with jobs
+		if len(n.Jobs) == 0 && !n.ManyJobs && !n.Locks {
+			n.From = "" // it is told with jobs and locks
 		}
 		if got := decodeNews(payload); !reflect.DeepEqual(got, n) {
 			t.Errorf("%+v came as %+v in %q", n, got, payload)

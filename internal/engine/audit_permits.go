@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/store"
@@ -20,9 +21,30 @@ func (e *Engine) auditPermits(ctx context.Context, tx store.Tx, from drover.JobI
 		limit int32
 	}
 	holds := map[held]store.AuditPermit{}
+	var asked []store.AuditPermit
 	var standing []store.AuditStanding
-	if err := tx.Pipe(ctx, store.AuditStandings(from, &standing), store.AuditPermits(from, func(p store.AuditPermit) { holds[held{p.Task, p.Limit}] = p })); err != nil {
+	if err := tx.Pipe(ctx, store.AuditStandings(from, &standing), store.AuditPermits(from, func(p store.AuditPermit) {
+		if p.Number > 0 {
+			asked = append(asked, p)
+			return
+		}
+		holds[held{p.Task, p.Limit}] = p
+	})); err != nil {
 		return a, err
+	}
+	stands := map[drover.TaskID]bool{}
+	for _, s := range standing {
+		stands[s.Task] = true
+	}
+	for _, p := range asked {
+		switch what := fmt.Sprintf("its handler's request %d for %d of limit number %d", p.Number, p.Wants, p.Limit); {
+		case !p.Runs:
+			a.found(p.Job, p.Task, "%s is there, and the task does not run", what)
+		case !stands[p.Task]:
+			a.found(p.Job, p.Task, "%s is there, and would not be given back where it stands", what)
+		case p.Limit > 0 && (p.Wants < 1 || p.Weight != 0 && p.Weight != p.Wants || (p.Weight > 0) != (p.Token > 0)):
+			a.found(p.Job, p.Task, "%s has %d with the token %d", what, p.Weight, p.Token)
+		}
 	}
 	var ids []int32
 	for _, s := range standing {

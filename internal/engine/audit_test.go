@@ -106,7 +106,7 @@ func TestTheAuditSeesWhatIsBroken(t *testing.T) {
 			{"UPDATE job_final SET run = 2", "I13 ends: run that ended without the one before it: 2, must be 1"},
 			{"UPDATE job_final SET total = total + 1", "I13 ends: tasks that ended, of all of a run"},
 			{"UPDATE job_final SET status = 8 WHERE status = 9", "I13 ends: status of a run, after its tasks: 8, must be 9"},
-			{"INSERT INTO permits SELECT task_id, 77, '', 1, 1 FROM task_final WHERE status = 12", "I33 permits: holds 1 of limit number 77, and takes nothing of it where it stands"},
+			{"INSERT INTO permits (task_id, limit_id, key, weight, at) SELECT task_id, 77, '', 1, 1 FROM task_final WHERE status = 12", "I33 permits: holds 1 of limit number 77, and takes nothing of it where it stands"},
 			{"UPDATE task_pending SET unmet = unmet + 1", "I14 graph: infer[1] waits for 2 parents; 1 have not ended"},
 			{"UPDATE map_live SET running = 0", "I14 graph: map \"m\" counts {"},
 			{"DELETE FROM map_live", "I14 graph: map \"m\" counts {"},

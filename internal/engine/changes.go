@@ -530,6 +530,9 @@ func (e *Engine) tell(x *changes) {
 	if x.wakes() {
 		e.WakeAdmitter()
 	}
+	if len(x.freed) > 0 && e.OnFreed != nil {
+		e.OnFreed()
+	}
 	if e.OnQueued != nil && len(x.queues) > 0 {
 		var names []string
 		for q := range x.queues {

@@ -45,6 +45,9 @@ type Engine struct {
 	OnQueued func(queues []string)
 	// OnEvents, when set, is told after commit which jobs have new events.
 	OnEvents func(jobs []drover.JobID)
+	// OnGranted, when set, is told after commit that handlers have got what they waited
+	// for; OnFreed, that permits were given back by tasks that ended.
+	OnGranted, OnFreed func()
 
 	db       *store.DB
 	opts     Options

@@ -74,7 +74,8 @@ type explainer struct {
 
 	queues []store.QueueState // that are paused or draining
 
-	decided *decided // the last decision; nil until there is one
+	decided *decided      // the last decision; nil until there is one
+	waits   *handlerWaits // nil until they are read
 
 	sessions []store.SessionRow
 	loads    map[int64]int64 // what they run; nil until they are read
@@ -199,7 +200,16 @@ func (x *explainer) task(ctx context.Context, s *taskState, t *drover.Task, out 
 		started, known = true, true
 		out.Running = &drover.RunningNow{Worker: t.Worker, Since: t.ClaimedAt, For: explain.Span(x.now.Sub(s.live.ClaimedAt)), Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, LeaseExpiresAt: t.LeaseExpiresAt, Progress: t.Progress}
 		out.Message = runningMessage(out.Running)
-		if t.Cancellation != nil {
+		if t.Cancellation == nil {
+			if out.Blockers, err = x.handlerBlockers(ctx, s); err != nil {
+				return err
+			}
+			for i := range out.Blockers[:min(len(out.Blockers), 1)] {
+				b := &out.Blockers[i]
+				out.Layer, out.WaitingSince, out.Waited = b.Layer, b.Since, b.Waited
+				out.Message += " " + b.Message
+			}
+		} else {
 			out.Message = "Being cancelled: its worker was asked to stop, and has not said yet that it did."
 			if !t.Cancellation.AcknowledgedAt.IsZero() {
 				out.Message = "Being cancelled: its handler was told to stop and cleans up."

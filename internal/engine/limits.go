@@ -13,6 +13,7 @@ import (
 	"github.com/drover-dev/drover"
 	"github.com/drover-dev/drover/internal/admit"
 	"github.com/drover-dev/drover/internal/dag"
+	"github.com/drover-dev/drover/internal/explain"
 	"github.com/drover-dev/drover/internal/lifecycle"
 	"github.com/drover-dev/drover/internal/store"
 )
@@ -205,6 +206,11 @@ func (e *Engine) changeLimit(ctx context.Context, c Caller, to store.LimitRow, p
 		if was.ID == 0 && len(g.limits) >= maxLimitRows {
 			return drover.Errorf(drover.CodeBudget, "there are %d limits; at most %d", len(g.limits), maxLimitRows)
 		}
+		if was.ID != 0 && remove {
+			if err := unasked(ctx, tx, was); err != nil {
+				return err
+			}
+		}
 		after := *g.with(was, to, remove)
 		out, err = e.showLimit(ctx, tx, to, nil)
 		if err != nil {
@@ -224,7 +230,13 @@ func (e *Engine) changeLimit(ctx context.Context, c Caller, to store.LimitRow, p
 			change.Tenant, change.Action, change.Becomes = was.Tenant, "deleted", ""
 			list = store.DeleteLimit(was)
 		case was.ID == 0:
-			list = []store.Stmt{store.InsertLimit(to)}
+			made, err := adopt(ctx, tx, to)
+			if err != nil {
+				return err
+			}
+			if !made {
+				list = []store.Stmt{store.InsertLimit(to)}
+			}
 		default:
 			list = []store.Stmt{store.UpdateLimit(to)}
 		}
@@ -249,8 +261,51 @@ func (e *Engine) changeLimit(ctx context.Context, c Caller, to store.LimitRow, p
 	}
 	if !dry {
 		e.gateChanged(ctx)
+		if e.OnGranted != nil { // there may be enough now for a handler that waits
+			e.OnGranted()
+		}
 	}
 	return out, nil
+}
+
+// adopt makes a limit of a lock of that name which handlers have made and hold or wait
+// for, if there is one: they hold of the limit then.
+func adopt(ctx context.Context, tx store.Tx, to store.LimitRow) (bool, error) {
+	var rows []store.LimitRow
+	if err := tx.Pipe(ctx, store.LimitsNamed([]int32{to.Tenant}, []string{to.Name}, &rows)); err != nil {
+		return false, err
+	}
+	at := slices.IndexFunc(rows, func(l store.LimitRow) bool { return l.Auto && l.Tenant == to.Tenant })
+	if at < 0 {
+		return false, nil
+	}
+	if admit.Scope(to.Scope) != admit.Named || to.Period > 0 || to.Queue != 0 || to.Kind != "" {
+		return false, drover.Errorf(drover.CodeConflict, "limit %s is a lock that handlers hold or wait for; take another name, or a named limit with a max", to.Name)
+	}
+	var n int64
+	if err := tx.Pipe(ctx, store.AdoptLock(to, &n)); err != nil {
+		return false, err
+	}
+	return n > 0, nil
+}
+
+// unasked refuses to delete what handlers hold or wait for: somebody else could take
+// a lock of that name while they go on as if it was theirs.
+func unasked(ctx context.Context, tx store.Tx, l store.LimitRow) error {
+	var rows []store.Asked
+	if err := tx.Pipe(ctx, store.AskedIn(&rows)); err != nil {
+		return err
+	}
+	n := 0
+	for _, r := range rows {
+		if r.Limit == l.ID {
+			n++
+		}
+	}
+	if n > 0 {
+		return drover.Errorf(drover.CodeConflict, "limit %s: %s; delete it when they have ended, or cancel them (\"drover limit show %s\" names them)", l.Name, explain.Count(n, "running handler holds or waits for some of it", "running handlers hold or wait for some of it"), l.Name)
+	}
+	return nil
 }
 
 // gateChanged makes this server know at once what it has just changed. Where that
@@ -407,7 +462,7 @@ func rateOf(l store.LimitRow) float64 {
 
 // showLimit is what the API shows of a limit.
 func (e *Engine) showLimit(ctx context.Context, tx store.Tx, l store.LimitRow, usage []store.Usage) (drover.Limit, error) {
-	out := drover.Limit{Name: l.Name, Scope: scopeName(admit.Scope(l.Scope)), Shared: l.Tenant == 0, Kind: l.Kind, Max: l.Permits, Rate: rateOf(l), Burst: l.Burst,
+	out := drover.Limit{Name: l.Name, Scope: scopeName(admit.Scope(l.Scope)), Lock: l.Auto, Shared: l.Tenant == 0, Kind: l.Kind, Max: l.Permits, Rate: rateOf(l), Burst: l.Burst,
 		Version: int(l.Version), CreatedAt: l.CreatedAt.Time(), UpdatedAt: l.UpdatedAt.Time(), Actor: l.Actor}
 	now := e.now()
 	if l.Until > now {
@@ -470,7 +525,11 @@ func (e *Engine) Limit(ctx context.Context, c Caller, name string) (drover.Limit
 		if err := tx.Pipe(ctx, store.ReadLimits(&rows), store.PermitUsage(&usage)); err != nil {
 			return err
 		}
-		l := findLimit(rows, c.Tenant, name)
+		var locks []store.LimitRow
+		if err := tx.Pipe(ctx, store.LimitsNamed([]int32{c.Tenant}, []string{name}, &locks)); err != nil {
+			return err
+		}
+		l := findLimit(append(locks, rows...), c.Tenant, name)
 		if l.ID == 0 {
 			return notFound("limit", cut(name))
 		}
@@ -478,21 +537,16 @@ func (e *Engine) Limit(ctx context.Context, c Caller, name string) (drover.Limit
 		if out, err = e.showLimit(ctx, tx, l, usage); err != nil {
 			return err
 		}
-		var holders []store.PermitHolder
+		var holders, waiters []store.PermitHolder
 		var changes []store.LimitChange
-		if err := tx.Pipe(ctx, store.Holders(l.ID, maxHolders, &holders), store.LimitChanges(l.Tenant, name, 20, &changes)); err != nil {
+		if err := tx.Pipe(ctx, store.Holders(l.ID, maxHolders, &holders), store.Waiters(l.ID, maxHolders, &waiters), store.LimitChanges(l.Tenant, name, 20, &changes)); err != nil {
 			return err
 		}
-		for _, h := range holders {
-			if h.Tenant != c.Tenant && !c.System { // that it is held is to be seen; by whom is not theirs to know
-				out.Holders = append(out.Holders, drover.PermitHolder{Weight: h.Weight, Since: h.At.Time()})
-				continue
-			}
-			tenant, err := e.tenantNameOf(ctx, tx, h.Tenant)
-			if err != nil {
-				return err
-			}
-			out.Holders = append(out.Holders, drover.PermitHolder{TaskID: h.Task, JobID: h.Job, Tenant: tenant, Key: h.Key, Weight: h.Weight, Since: h.At.Time()})
+		if out.Holders, err = e.showHolders(ctx, tx, c, holders); err != nil {
+			return err
+		}
+		if out.Waiters, err = e.showHolders(ctx, tx, c, waiters); err != nil {
+			return err
 		}
 		for _, x := range changes {
 			out.Changes = append(out.Changes, drover.LimitChange{At: x.At.Time(), Action: x.Action, Actor: x.Actor, Reason: x.Reason, Was: newLimitOf(x.Was), Is: newLimitOf(x.Becomes)})
@@ -501,6 +555,22 @@ func (e *Engine) Limit(ctx context.Context, c Caller, name string) (drover.Limit
 	})
 	if err != nil {
 		return drover.Limit{}, fmt.Errorf("limit %s: %w", cut(name), err)
+	}
+	return out, nil
+}
+
+// showHolders shows who holds permits, or waits for some. Of other tenants it is to be
+// seen that they do; who they are is not theirs to know who ask.
+func (e *Engine) showHolders(ctx context.Context, tx store.Tx, c Caller, list []store.PermitHolder) (out []drover.PermitHolder, err error) {
+	for _, h := range list {
+		shown := drover.PermitHolder{Weight: h.Weight, Since: h.At.Time()}
+		if h.Tenant == c.Tenant || c.System {
+			shown.TaskID, shown.JobID, shown.Key, shown.Token = h.Task, h.Job, h.Key, h.Token
+			if shown.Tenant, err = e.tenantNameOf(ctx, tx, h.Tenant); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, shown)
 	}
 	return out, nil
 }

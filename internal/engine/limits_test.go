@@ -195,7 +195,7 @@ func TestPermitsAreMended(t *testing.T) {
 		for _, c := range []struct{ sql, want string }{
 			{"DELETE FROM permits", "holds no permit of limit a"},
 			{"UPDATE permits SET weight = 2", "holds 2 of limit a"},
-			{"INSERT INTO permits SELECT id, 77, '', 1, 1 FROM tasks", "takes nothing of it"},
+			{"INSERT INTO permits (task_id, limit_id, key, weight, at) SELECT id, 77, '', 1, 1 FROM tasks", "takes nothing of it"},
 		} {
 			w.exec(c.sql)
 			list, err := w.Audit(t.Context(), time.Time{})
@@ -984,10 +984,10 @@ func TestPermitsOfNobodyGoWhereNothingIsLimited(t *testing.T) {
 		w.submitMany(2, drover.NewJob{Kind: "k"})
 		first := w.get(1)
 		for range 2 {
-			w.exec("INSERT INTO permits SELECT id, 77, '', 1, 1 FROM tasks")
+			w.exec("INSERT INTO permits (task_id, limit_id, key, weight, at) SELECT id, 77, '', 1, 1 FROM tasks")
 			w.admit()
 			lost(0)
-			w.exec("INSERT INTO permits SELECT id, 77, '', 1, 1 FROM tasks")
+			w.exec("INSERT INTO permits (task_id, limit_id, key, weight, at) SELECT id, 77, '', 1, 1 FROM tasks")
 			w.clock.add += 20 * time.Second
 			w.renew(first...)
 			w.admit()
@@ -1002,7 +1002,7 @@ func TestPermitsOfNobodyGoWhereNothingIsLimited(t *testing.T) {
 			w.renew(first...)
 		}
 		w.exec("UPDATE leaders SET holder = 'another', expires_at = $1", int64(w.clock.now().Add(time.Minute).UnixMicro()))
-		w.exec("INSERT INTO permits SELECT id, 77, '', 1, 1 FROM tasks")
+		w.exec("INSERT INTO permits (task_id, limit_id, key, weight, at) SELECT id, 77, '', 1, 1 FROM tasks")
 		w.submit(drover.NewJob{Kind: "k"})
 		w.admit()
 		lost(2) // the one that leads gives them back

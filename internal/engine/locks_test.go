@@ -23,7 +23,7 @@ import (
 // transaction goes up, never down. Two that go different ways wait for each other
 // until the database ends one of them, a second later.
 var lockOrder = map[string]int{
-	"lead": 0, "lock leader": 0,
+	"lead": 0, "lock leader": 0, "lock leader and read the last token": 0,
 
 	"insert limit": 1, "update limit": 1, "delete limit": 1, "lock a queue": 1, "lock a tenant": 1,
 	"insert rule of intake": 1, "update rule of intake": 1, "delete rule of intake": 1, "rule of intake fires or ceases to": 1,
@@ -34,6 +34,8 @@ var lockOrder = map[string]int{
 	"share sessions": 2, "lock sessions": 2, "renew session": 2, "end session": 2, "end expired sessions": 2, "mark session cleared": 2,
 
 	"take running": 3, "take a session's running": 3, "take a job's running": 3, "take watched running": 3, "take one running": 3,
+
+	"lock leases": 3, "make a lock": 3, // which only who has the lead does
 
 	"insert results": 3, // one that another settle is about to take is waited for
 
@@ -49,6 +51,8 @@ var lockOrder = map[string]int{
 
 	"lock dead letters": 9,
 
+	"lock what handlers asked for": 9, "delete permits": 9, "store parties of barriers": 9,
+
 	"ask something of children": 10, "ask a child to stop": 10, "note what was passed on to a child": 10,
 
 	"insert holds": 10, "share holds": 10, "lock hold": 10, "delete hold": 10, "delete holds": 10,
@@ -62,6 +66,8 @@ var lockOrder = map[string]int{
 	"claim": 11, "claim of a tenant": 11, "claim from floors": 11, "delete queued": 11,
 
 	"use rates": 11, "leave downstreams alone": 11,
+
+	"note which limits tasks wait for": 11, "delete locks that nobody has or wants": 11,
 
 	"raise the epoch of the gate": 12,
 
@@ -433,6 +439,56 @@ tasks: {a: {run: k}, b: {run: k}, c: {run: k, needs: [a]}}
 		for _, name := range []string{"two", "rate"} {
 			must(w.DeleteLimit(ctx, w.c, name, "", engine.Precondition{}, false))
 		}
+		// What handlers take and wait for, beside tasks that want the same, and barriers.
+		set("both", drover.NewLimit{Max: 2})
+		w.apply("pipeline: parts\ntasks: {part: {run: k, for_each: [1, 2, 3, 4, 5, 6]}}\n")
+		w.submit(drover.NewJob{Pipeline: "parts"})
+		parts := w.acquire(6)
+		ask := func(asks ...engine.LockAsk) {
+			t.Helper()
+			for i := range asks {
+				asks[i].Caller = w.c
+			}
+			out, err := w.Locks(ctx, asks)
+			must(out, err)
+			for _, a := range out {
+				must(a, a.Err)
+			}
+			_, _, err = w.LookLocks(ctx, []engine.LockAsk{{Caller: w.c, Held: heldBy(parts[0]), Lock: &drover.NewLock{Number: 1, Name: "both"}}})
+			must(nil, err)
+		}
+		take := func(i int, number int32, name string) engine.LockAsk {
+			return engine.LockAsk{Held: heldBy(parts[i]), Lock: &drover.NewLock{Number: number, Name: name, Exclusive: name != "both", Wait: aWhile}}
+		}
+		back := func(i int, number int32) engine.LockAsk {
+			return engine.LockAsk{Held: heldBy(parts[i]), Unlock: &drover.NewUnlock{Number: number}}
+		}
+		for i := range parts {
+			ask(take(5-i, 1, "both"), take(5-i, 2, "single"))
+		}
+		ask(back(5, 1), back(5, 2), take(3, 1, "both"))
+		w.submitMany(2, drover.NewJob{Kind: "k", Limits: map[string]int64{"both": 1}})
+		for _, i := range []int{4, 3} {
+			w.step("admit", w.AdmitOnce)
+			ask(back(i, 1), back(i, 2))
+		}
+		for i := range parts {
+			ask(engine.LockAsk{Held: heldBy(parts[5-i]), Meet: &drover.NewMeeting{Number: 9, Name: "step", Parties: 6, Round: 1}})
+		}
+		var ends []drover.Outcome
+		for _, l := range parts {
+			ends = append(ends, ok(l, "1"))
+		}
+		w.settle(ends...)
+		w.work(handle)
+		w.clock.add += 20 * time.Second
+		w.renew()
+		w.clock.add += 20 * time.Second
+		w.step("admit", w.AdmitOnce)
+		w.open()
+		w.admit()
+		w.work(handle)
+		must(w.DeleteLimit(ctx, w.c, "both", "", engine.Precondition{}, false))
 		// Marks of tasks wherever they stand, with others below them.
 		w.apply("pipeline: marked\ntasks: {z: {run: k}, b: {run: k, needs: [z]}, a: {run: k, needs: [z, b]}, c: {run: k, needs: [a, b, z]}}\n")
 		mark := func(id drover.JobID, name string, was drover.Status) {

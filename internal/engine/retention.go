@@ -200,11 +200,11 @@ func (e *Engine) purgePiece(ctx context.Context) (n int, err error) {
 			return err
 		}
 		tasks = tasks[:min(len(tasks), purgeRows)]
-		var more [2]int64
+		var more [3]int64
 		if err := tx.Pipe(ctx, store.Purge(jobs, tasks, purgeRows, &more)...); err != nil {
 			return err
 		}
-		if n = len(jobs); len(tasks) == purgeRows || more[0] >= purgeRows || more[1] >= purgeRows {
+		if n = len(jobs); len(tasks) == purgeRows || slices.Max(more[:]) >= purgeRows {
 			return nil // there may be more
 		}
 		return tx.Pipe(ctx, store.EndPurge(jobs)...)

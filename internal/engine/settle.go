@@ -799,7 +799,7 @@ func sortReports(reports []*report) {
 	slices.SortFunc(reports, func(a, b *report) int { return compareIDs(a.task.ID, b.task.ID) })
 }
 
-func uniqueSorted(jobs []drover.JobID) []drover.JobID {
-	slices.SortFunc(jobs, compareIDs)
-	return slices.Compact(jobs)
+func uniqueSorted[T ~[16]byte](ids []T) []T {
+	slices.SortFunc(ids, compareIDs)
+	return slices.Compact(ids)
 }

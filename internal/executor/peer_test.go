@@ -5,6 +5,7 @@ package executor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -95,6 +96,16 @@ func (p *peer) Heartbeat(_ context.Context, _ drover.Held, details json.RawMessa
 	}
 	p.beats = append(p.beats, string(details))
 	return nil
+}
+
+func (p *peer) Lock(context.Context, drover.Held, drover.NewLock) (drover.Lock, error) {
+	return drover.Lock{}, errors.New("no executor takes locks")
+}
+
+func (p *peer) Unlock(context.Context, drover.Held, drover.NewUnlock) error { return nil }
+
+func (p *peer) Meet(context.Context, drover.Held, drover.NewMeeting) (drover.Meeting, error) {
+	return drover.Meeting{}, errors.New("no executor comes to barriers")
 }
 
 func (p *peer) AppendLogs(_ context.Context, _ drover.Held, lines []drover.LogLine) error {

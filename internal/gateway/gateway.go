@@ -57,8 +57,10 @@ type Gateway struct {
 	engine  *engine.Engine
 	submits *batcher[callerKey, submission, drover.Submitted]
 	settles *batcher[struct{}, engine.Settlement, engine.SettleResult]
+	asks    *batcher[struct{}, engine.LockAsk, engine.LockAnswer]
 	queues  queueHub
 	jobs    jobHub
+	locks   lockHub
 
 	serving  chan struct{} // closed when Run begins to serve
 	stopping chan struct{} // closed when Run's context ends
@@ -77,6 +79,7 @@ type Gateway struct {
 type unannounced struct {
 	queues map[string]struct{}
 	jobs   map[drover.JobID]struct{} // at most one more than a message names
+	locks  bool                      // handlers have got what they waited for
 }
 
 // callerKey says whose submits may share a transaction.
@@ -106,8 +109,18 @@ func New(e *engine.Engine) *Gateway {
 		func(s engine.Settlement) int { return max(1, len(s.Outcomes)) },
 		func(engine.Settlement) bool { return true }, // a repeat is answered as the first was
 		g.settleBatch)
+	g.locks = lockHub{waiting: map[*lockWaiter]struct{}{}, sign: make(chan struct{}, 1)}
+	g.asks = newBatcher(maxBatch, maxWaiting, 1, writeLimit,
+		func(engine.LockAsk) struct{} { return struct{}{} },
+		func(engine.LockAsk) int { return 1 },
+		func(engine.LockAsk) bool { return true }, // a repeat has the number of the first
+		func(ctx context.Context, batch []engine.LockAsk) ([]engine.LockAnswer, error) {
+			return e.Locks(ctx, batch)
+		})
 	e.OnQueued = g.queued
 	e.OnEvents = g.stirred
+	e.OnGranted = g.granted
+	e.OnFreed = g.locks.woken
 	return g
 }
 
@@ -124,11 +137,14 @@ func (g *Gateway) Run(ctx context.Context) error {
 	g.mu.Unlock()
 	g.submits.Open()
 	g.settles.Open()
+	g.asks.Open()
 	close(g.serving)
 
 	var wg sync.WaitGroup
 	wg.Go(func() { g.submits.Run(ctx, submitters) })
 	wg.Go(func() { g.settles.Run(ctx, settlers) })
+	wg.Go(func() { g.asks.Run(ctx, 1) })
+	wg.Go(func() { g.lookLocks(ctx) })
 	wg.Go(func() { g.poll(ctx) })
 	wg.Go(func() { g.announce(ctx) })
 	var heard error
@@ -190,6 +206,9 @@ func (g *Gateway) heard(n engine.News) {
 	if own {
 		return
 	}
+	if n.Locks {
+		g.locks.woken()
+	}
 	g.Stirred(n.Jobs)
 	if !n.ManyJobs {
 		return
@@ -224,11 +243,12 @@ func (g *Gateway) announce(ctx context.Context) {
 // tell tells other servers what is new.
 func (g *Gateway) tell(ctx context.Context) {
 	g.mu.Lock()
-	n := engine.News{Queues: slices.Collect(maps.Keys(g.unannounced.queues)), Jobs: slices.Collect(maps.Keys(g.unannounced.jobs)), From: g.name}
+	n := engine.News{Queues: slices.Collect(maps.Keys(g.unannounced.queues)), Jobs: slices.Collect(maps.Keys(g.unannounced.jobs)), Locks: g.unannounced.locks, From: g.name}
+	g.unannounced.locks = false
 	clear(g.unannounced.queues)
 	clear(g.unannounced.jobs)
 	g.mu.Unlock()
-	if len(n.Queues)+len(n.Jobs) > 0 {
+	if len(n.Queues)+len(n.Jobs) > 0 || n.Locks {
 		_ = g.engine.Announce(ctx, n) // one that is lost costs a second of waiting elsewhere
 	}
 }

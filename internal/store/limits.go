@@ -21,19 +21,21 @@ type LimitRow struct {
 	Arrival    int64 // nanoseconds
 	Until      instant
 	Written    bool
+	Auto       bool // a lock that a handler named
+	Wanted     bool // tasks wait for it, so the admitter says what handlers get of it
 	Version    int32
 	CreatedAt  instant
 	UpdatedAt  instant
 	Actor      string
 }
 
-const limitCols = "id, tenant, name, scope, queue, kind, permits, period, burst, arrival, until, written, version, created_at, updated_at, actor"
+const limitCols = "id, tenant, name, scope, queue, kind, permits, period, burst, arrival, until, written, auto, wanted, version, created_at, updated_at, actor"
 
 var (
-	readLimits  = driver.New("read limits", "", "SELECT "+limitCols+" FROM limits ORDER BY id")
+	readLimits  = driver.New("read limits", "", "SELECT "+limitCols+" FROM limits WHERE auto = 0 ORDER BY id")
 	lockLimit   = driver.New("lock a limit", "", "SELECT "+limitCols+" FROM limits WHERE tenant = $1 AND name = $2 {for update}")
 	insertLimit = driver.New("insert limit", "",
-		"INSERT INTO limits ("+limitCols+") SELECT coalesce(max(id), 0) + 1, $1, $2, $3, $4, $5, $6, $7, $8, 0, 0, 0, 1, $9, $9, $10 FROM limits")
+		"INSERT INTO limits ("+limitCols+") SELECT coalesce(max(id), 0) + 1, $1, $2, $3, $4, $5, $6, $7, $8, 0, 0, 0, 0, 0, 1, $9, $9, $10 FROM limits")
 	// A limit's number is used again only when it was the highest and nothing of it is left.
 	updateLimit = driver.New("update limit", "",
 		"UPDATE limits SET permits = $3, period = $4, burst = $5, version = version + 1, updated_at = $6, actor = $7 WHERE tenant = $1 AND name = $2")
@@ -42,18 +44,18 @@ var (
 	useRates      = driver.New("use rates", "id int, arrival bigint", "UPDATE limits SET arrival = {arrival} {from} WHERE limits.id = {id}")
 	waitRates     = driver.New("leave downstreams alone", "id int, until bigint", "UPDATE limits SET until = {until} {from} WHERE limits.id = {id} AND limits.until < {until}")
 	dropLimitsOf  = driver.New("delete permits of a limit", "", "DELETE FROM permits WHERE limit_id = $1")
-	permitUsage   = driver.New("sum permits", "", "SELECT limit_id, key, CAST(sum(weight) AS BIGINT), count(*) FROM permits GROUP BY limit_id, key ORDER BY limit_id, key")
+	permitUsage   = driver.New("sum permits", "", "SELECT limit_id, key, CAST(sum(weight) AS BIGINT), count(*) FROM permits WHERE weight > 0 GROUP BY limit_id, key ORDER BY limit_id, key")
 	insertPermits = driver.Insert("insert permits", "permits", "task_id uuid, limit_id int, key text, weight bigint, at bigint")
 	// What is admitted before a limit is there gets its permit later, and may have it.
 	addPermits = driver.New("add permits", "task_id uuid, limit_id int, key text, weight bigint, at bigint",
 		"INSERT INTO permits (task_id, limit_id, key, weight, at) SELECT {task_id}, {limit_id}, {key}, {weight}, {at} {from} {lite:WHERE true }ON CONFLICT DO NOTHING")
 	deletePermits = driver.New("delete permits", "task_id uuid", "DELETE FROM permits {using} WHERE permits.task_id = {task_id}")
-	holders       = driver.New("holders of a limit", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $2")
-	holdersOf     = driver.New("holders of a limit's key", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 AND p.key = $2 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $3")
+	holders       = driver.New("holders of a limit", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at, coalesce(p.token, 0) FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 AND p.weight > 0 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $2")
+	holdersOf     = driver.New("holders of a limit's key", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at, coalesce(p.token, 0) FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 AND p.key = $2 AND p.weight > 0 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $3")
 	lostPermits   = driver.New("delete permits that nobody holds", "", "DELETE FROM permits WHERE "+heldByNobody)
 	countLost     = driver.New("count permits that nobody holds", "", "SELECT count(*) FROM permits WHERE "+heldByNobody)
 
-	heldByNobody = "NOT EXISTS (SELECT 1 FROM task_queued q JOIN lanes l ON l.id = q.lane AND l.stage = 1 JOIN tasks t ON t.id = q.task_id WHERE t.id = permits.task_id AND q.job_id = t.job_id AND q.node = t.node AND q.idx = t.idx) " +
+	heldByNobody = "(permits.number > 0 OR NOT EXISTS (SELECT 1 FROM task_queued q JOIN lanes l ON l.id = q.lane AND l.stage = 1 JOIN tasks t ON t.id = q.task_id WHERE t.id = permits.task_id AND q.job_id = t.job_id AND q.node = t.node AND q.idx = t.idx)) " +
 		"AND NOT EXISTS (SELECT 1 FROM task_running r JOIN lanes l ON l.id = r.lane AND l.stage = 1 WHERE r.task_id = permits.task_id)"
 
 	insertChange = driver.New("insert limit change", "", "INSERT INTO limit_changes (tenant, name, action, actor, reason, at, was, becomes) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")
@@ -73,9 +75,9 @@ var (
 )
 
 func scanLimit(r driver.Row) (l LimitRow, err error) {
-	var written int16
-	err = r.Scan(&l.ID, &l.Tenant, &l.Name, &l.Scope, &l.Queue, &l.Kind, &l.Permits, &l.Period, &l.Burst, &l.Arrival, (*int64)(&l.Until), &written, &l.Version, (*int64)(&l.CreatedAt), (*int64)(&l.UpdatedAt), &l.Actor)
-	l.Written = written != 0
+	var written, auto, wanted int16
+	err = r.Scan(&l.ID, &l.Tenant, &l.Name, &l.Scope, &l.Queue, &l.Kind, &l.Permits, &l.Period, &l.Burst, &l.Arrival, (*int64)(&l.Until), &written, &auto, &wanted, &l.Version, (*int64)(&l.CreatedAt), (*int64)(&l.UpdatedAt), &l.Actor)
+	l.Written, l.Auto, l.Wanted = written != 0, auto != 0, wanted != 0
 	return l, err
 }
 
@@ -176,6 +178,7 @@ type PermitHolder struct {
 	Key    string
 	Weight int64
 	At     instant
+	Token  int64 // of what its handler took; 0 is what it was admitted with
 }
 
 // Holders reads who holds permits of a limit, by key and the longest first.
@@ -190,7 +193,7 @@ func HoldersOf(limit int32, key string, n int, rows *[]PermitHolder) Stmt {
 }
 
 func scanHolder(r driver.Row) (h PermitHolder, err error) {
-	err = r.Scan((*[16]byte)(&h.Task), (*[16]byte)(&h.Job), &h.Tenant, &h.Key, &h.Weight, (*int64)(&h.At))
+	err = r.Scan((*[16]byte)(&h.Task), (*[16]byte)(&h.Job), &h.Tenant, &h.Key, &h.Weight, (*int64)(&h.At), &h.Token)
 	return h, err
 }
 
@@ -353,13 +356,14 @@ var (
 		"SELECT r.task_id, "+homeLane+" FROM {rows} JOIN task_running r ON r.lane = {lane} JOIN tasks t ON t.id = r.task_id ORDER BY r.task_id {pg:FOR UPDATE OF r SKIP LOCKED}")
 	queuedIn = driver.New("lock who is queued in lanes", "queue int, class smallint, lane int",
 		"SELECT q.task_id, "+homeLane+" FROM {rows} JOIN task_queued q ON q.queue = {queue} AND q.class = {class} AND q.lane = {lane} JOIN tasks t ON t.id = q.task_id ORDER BY q.task_id {for update of q}")
-	permitsOf = "min((SELECT count(*) FROM permits p WHERE p.task_id = x.task_id))"
+	permitsOf = "min((SELECT count(*) FROM permits p WHERE p.task_id = x.task_id AND p.number = 0))"
 	leastRun  = driver.New("least permits in lanes", "lane int", "SELECT 0, 0, {lane}, "+homeLane+", count(*), "+permitsOf+" FROM {rows} JOIN task_running x ON x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 3, 4")
 	leastLine = driver.New("least permits in queued lines", "queue int, class smallint, lane int",
 		"SELECT {queue}, {class}, {lane}, "+homeLane+", count(x.node), "+permitsOf+" FROM {rows} JOIN task_queued x ON x.queue = {queue} AND x.class = {class} AND x.lane = {lane} JOIN tasks t ON t.id = x.task_id GROUP BY 1, 2, 3, 4")
 	sessionLanes = driver.New("count a session's running by lane", "", "SELECT lane, count(*) FROM task_running WHERE session_id = $1 GROUP BY lane ORDER BY lane")
 	heldAmong    = driver.New("which jobs are held", "id uuid", "SELECT DISTINCT h.job_id FROM {rows} JOIN job_holds h ON h.job_id = {id} AND h.kind < 3")
-	anyReady     = driver.New("is anything ready", "", "SELECT (SELECT count(*) FROM (SELECT 1 FROM task_ready WHERE lane <> 0 ORDER BY queue LIMIT 1) r), (SELECT count(*) FROM (SELECT 1 FROM permits LIMIT 1) p)")
+	anyReady     = driver.New("is anything ready", "", "SELECT (SELECT count(*) FROM (SELECT 1 FROM task_ready WHERE lane <> 0 ORDER BY queue LIMIT 1) r), (SELECT count(*) FROM (SELECT 1 FROM permits LIMIT 1) p) + (SELECT count(*) FROM (SELECT 1 FROM limits WHERE auto = 1 LIMIT 1) l), "+
+		"(SELECT count(*) FROM (SELECT 1 FROM permits p JOIN limits l ON l.id = p.limit_id AND l.wanted = 1 WHERE p.number > 0 AND p.limit_id > 0 AND p.weight = 0 LIMIT 1) a)")
 )
 
 // Load is how many tasks of a lane and class a session runs.
@@ -400,12 +404,13 @@ func HeldAmong(jobs []drover.JobID, held map[drover.JobID]bool) Stmt {
 	}}
 }
 
-// AnyReady tells if a READY task stands in a line, and if there are permits at all.
-func AnyReady(ready, permits *bool) Stmt {
+// AnyReady tells if a READY task stands in a line, if there are permits or locks of
+// handlers at all, and if a handler waits for a limit that tasks wait for too.
+func AnyReady(ready, permits, asked *bool) Stmt {
 	return Stmt{Text: anyReady, Scan: func(r driver.Row) error {
-		var lined, held int64
-		err := r.Scan(&lined, &held)
-		*ready, *permits = lined > 0, held > 0
+		var lined, held, waits int64
+		err := r.Scan(&lined, &held, &waits)
+		*ready, *permits, *asked = lined > 0, held > 0, waits > 0
 		return err
 	}}
 }
@@ -482,7 +487,7 @@ var (
 	auditStanding = driver.New("audit of who is admitted", "",
 		"SELECT x.task_id, x.job_id, coalesce("+homeLane+", 0) FROM (SELECT task_id, job_id, lane FROM task_queued WHERE job_id >= $1 UNION ALL SELECT task_id, job_id, lane FROM task_running WHERE job_id >= $1) x "+
 			"JOIN lanes l ON l.id = x.lane AND l.stage = 1 LEFT JOIN tasks t ON t.id = x.task_id ORDER BY 1, 2")
-	auditPermit = driver.New("audit of permits", "", "SELECT p.task_id, t.job_id, p.limit_id, p.key, p.weight FROM permits p JOIN tasks t ON t.id = p.task_id WHERE t.job_id >= $1 ORDER BY 1, 3")
+	auditPermit = driver.New("audit of permits", "", "SELECT p.task_id, t.job_id, p.limit_id, p.key, p.weight, p.number, coalesce(p.wants, 0), coalesce(p.token, 0), CASE WHEN r.task_id IS NULL THEN 0 ELSE 1 END FROM permits p LEFT JOIN task_running r ON r.task_id = p.task_id JOIN tasks t ON t.id = p.task_id WHERE t.job_id >= $1 ORDER BY 1, 3")
 )
 
 // AuditStanding is a task in a lane of stage 1.
@@ -507,13 +512,19 @@ type AuditPermit struct {
 	Limit  int32
 	Key    string
 	Weight int64
+	// Of what the handler of a running task asked for; see Asked.
+	Number       int32
+	Wants, Token int64
+	Runs         bool // the task runs
 }
 
 // AuditPermits hands on every permit.
 func AuditPermits(from drover.JobID, see func(AuditPermit)) Stmt {
 	return Stmt{Text: auditPermit, Args: []any{[16]byte(from)}, Scan: func(r driver.Row) error {
 		var p AuditPermit
-		err := r.Scan((*[16]byte)(&p.Task), (*[16]byte)(&p.Job), &p.Limit, &p.Key, &p.Weight)
+		var runs int16
+		err := r.Scan((*[16]byte)(&p.Task), (*[16]byte)(&p.Job), &p.Limit, &p.Key, &p.Weight, &p.Number, &p.Wants, &p.Token, &runs)
+		p.Runs = runs != 0
 		if err == nil {
 			see(p)
 		}

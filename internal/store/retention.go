@@ -35,7 +35,7 @@ var (
 		return append(list, driver.New("purge tasks", "id uuid", "DELETE FROM tasks {using} WHERE tasks.id = {id}"))
 	}()
 	purgeByJob = func() (list []*driver.Text) {
-		for _, t := range [][2]string{{"events", "seq"}, {"logs", "id"}} {
+		for _, t := range [][2]string{{"events", "seq"}, {"logs", "id"}, {"barrier_parties", "task_id"}} {
 			table, key := t[0], t[1]
 			list = append(list, driver.New("purge "+table, "id uuid", "DELETE FROM "+table+" WHERE {pg:ctid = ANY(ARRAY}{lite:(job_id, "+key+") IN }(SELECT {pg:e.ctid}{lite:e.job_id, e."+key+"} FROM {rows} JOIN "+table+" e ON e.job_id = {id} LIMIT $1){pg:)}"))
 		}
@@ -121,7 +121,7 @@ func PurgeTasks(jobs []drover.JobID, n int, tasks *[]drover.TaskID) Stmt {
 
 // Purge deletes the tasks with all they had, and up to n events and log lines of
 // the jobs; more receives the number of those for each kind.
-func Purge(jobs []drover.JobID, tasks []drover.TaskID, n int, more *[2]int64) []Stmt {
+func Purge(jobs []drover.JobID, tasks []drover.TaskID, n int, more *[3]int64) []Stmt {
 	var list []Stmt
 	for _, text := range purgeByTask {
 		list = append(list, Stmt{Text: text, Cols: taskIDs(tasks)})

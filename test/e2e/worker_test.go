@@ -63,6 +63,22 @@ func workerMain() error {
 		}
 		return map[string]any{"n": in.N * in.N, "by": os.Getenv("NAME")}, note(dir, "end", t)
 	})
+	worker.Handle(w, "guarded", func(ctx context.Context, t *worker.Task, in work) (int64, error) {
+		l, err := t.Lock(ctx, "ledger")
+		if err != nil {
+			return 0, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "token-"+t.TaskID.String()), strconv.AppendInt(nil, l.Token, 10), 0o600); err != nil {
+			return 0, err
+		}
+		if err := note(dir, "begin", t); err != nil {
+			return 0, err
+		}
+		if err := waitForFile(ctx, filepath.Join(dir, in.Until)); err != nil {
+			return 0, err
+		}
+		return l.Token, errors.Join(l.Unlock(), note(dir, "end", t))
+	})
 	worker.Handle(w, "sum", func(ctx context.Context, t *worker.Task, in []struct{ N int }) (int, error) {
 		if err := note(dir, "begin", t); err != nil {
 			return 0, err
@@ -110,6 +126,16 @@ func (f *folder) worker(name, url, token string, slots int, grace time.Duration)
 		workerEnv + "=" + f.path, "DROVER_URL=" + url, "DROVER_TOKEN=" + token,
 		"NAME=" + name, "SLOTS=" + strconv.Itoa(slots), "GRACE=" + grace.String(),
 	}, self)
+}
+
+// tokenOf is the token that the handler of a task has got with its lock; 0 is none yet.
+func (f *folder) tokenOf(id drover.TaskID) int64 {
+	b, err := os.ReadFile(f.file("token-" + id.String()))
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(string(b), 10, 64)
+	return n
 }
 
 // entry is a handler's run: a task under one lease.

@@ -63,22 +63,30 @@ CREATE TABLE limits (
   arrival BIGINT NOT NULL, -- until when the rate is used up, in nanoseconds
   until BIGINT NOT NULL, -- nothing starts before: a downstream asked for it
   written SMALLINT NOT NULL, -- 0: the permits of what was admitted before it are still to be written
+  auto SMALLINT NOT NULL DEFAULT 0, -- 1: a lock that a handler named; it is there while somebody wants or has it
+  wanted SMALLINT NOT NULL DEFAULT 0, -- 1: tasks wait for it, so who admits says what handlers get of it
   version INT NOT NULL,
   created_at BIGINT NOT NULL,
   updated_at BIGINT NOT NULL,
   actor TEXT NOT NULL,
   UNIQUE (tenant, name)
 ) {session};
+CREATE INDEX limits_auto ON limits (id) WHERE auto = 1; -- those that may be swept
 
 CREATE TABLE permits ( -- of tasks that stand in a lane of stage 1
   task_id {uuid} NOT NULL,
-  limit_id INT NOT NULL,
+  limit_id INT NOT NULL, -- 0: what its handler has given back, so that a late request gets nothing
+  number INT NOT NULL DEFAULT 0, -- 0: it was admitted with it; others its handler asked for while it ran
   key TEXT NOT NULL, -- concurrency key, where the limit counts by it
-  weight BIGINT NOT NULL,
-  at BIGINT NOT NULL,
-  PRIMARY KEY (task_id, limit_id)
+  weight BIGINT NOT NULL, -- that is held; 0: its handler waits for it
+  at BIGINT NOT NULL, -- since when
+  wants BIGINT, -- what its handler asked for
+  token BIGINT, -- fences what its handler does meanwhile
+  until BIGINT, -- a handler that waits must ask again before
+  PRIMARY KEY (task_id, limit_id, number)
 ) {hot};
 CREATE INDEX permits_limit ON permits (limit_id, key, at); -- usage, holders
+CREATE INDEX permits_asked ON permits (limit_id, at, task_id) WHERE number > 0; -- what handlers hold and wait for
 
 CREATE TABLE limit_changes ( -- insert only: who changed what
   id {serial},
@@ -104,7 +112,8 @@ CREATE TABLE leaders ( -- who does what only one may do
   name TEXT NOT NULL PRIMARY KEY,
   holder TEXT NOT NULL,
   term BIGINT NOT NULL,
-  expires_at BIGINT NOT NULL
+  expires_at BIGINT NOT NULL,
+  token BIGINT NOT NULL DEFAULT 0 -- the last that a handler got with a lock
 ) {session};
 INSERT INTO leaders (name, holder, term, expires_at) VALUES ('admitter', '', 0, 0);
 
@@ -201,3 +210,21 @@ CREATE TABLE task_lanes (
 
 -- What is kept of a queue's slots for classes: JSON, empty is nothing.
 ALTER TABLE queues ADD COLUMN reserves TEXT NOT NULL DEFAULT '';
+
+-- Who of a job's running tasks has come to a barrier. A row counts while the lease is
+-- there under which it came; once all have come it stays, so that the next attempt of
+-- one of them goes on. It leaves with the job.
+CREATE TABLE barrier_parties (
+  job_id {uuid} NOT NULL,
+  name TEXT NOT NULL,
+  round INT NOT NULL, -- the how-manieth meeting of that name, from 1
+  task_id {uuid} NOT NULL,
+  generation INT NOT NULL,
+  lease_version INT NOT NULL,
+  number INT NOT NULL, -- of the handler's request
+  parties INT NOT NULL,
+  at BIGINT NOT NULL, -- since when it waits
+  until BIGINT NOT NULL, -- it must ask again before; 0: it has left
+  met BIGINT NOT NULL, -- when all had come; 0 is not
+  PRIMARY KEY (job_id, name, round, task_id)
+) {key};
