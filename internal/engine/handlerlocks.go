@@ -753,10 +753,10 @@ func (e *Engine) readLocks(ctx context.Context, asks []LockAsk) (out []LockAnswe
 			}
 		}
 		var rows, waits []store.Asked
-		if len(tasks) > 0 {
-			if err := tx.Pipe(ctx, store.AskedAt(tasks, numbers, &rows), store.AskedWaits(&waits)); err != nil {
-				return err
-			}
+		if err := tx.Pipe(ctx, store.AskedAt(tasks, numbers, &rows), store.AskedWaits(&waits)); err != nil {
+			return err
+		}
+		if len(waits) > 0 {
 			if err := d.gather(ctx, waits); err != nil {
 				return err
 			}

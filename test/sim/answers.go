@@ -35,6 +35,11 @@ func (g *ghost) unexpected(c *call, err error) bool {
 		t := g.tasks[h.TaskID]
 		held := t.row.place == running && t.row.lease == h.LeaseVersion
 		return (refused.Code != drover.CodeLeaseLost || held) && (refused.Code != drover.CodeOverloaded || c.stage != nil)
+	case "lock":
+		h := c.lock.ask.Held
+		t := g.tasks[h.TaskID]
+		held := t.row.place == running && t.row.lease == h.LeaseVersion
+		return refused.Code != drover.CodeDeadlock && refused.Code != drover.CodeInvalidTransition && (refused.Code != drover.CodeLeaseLost || held)
 	case "delete":
 		j := g.byID[c.job.job.id] // whose id it is by now
 		return (refused.Code != drover.CodeInvalidTransition || j.ended) && (refused.Code != drover.CodeNotFound || !j.purged)
@@ -68,6 +73,11 @@ func (g *ghost) answered(c *call, err error) {
 	case c.stage != nil:
 		if a := g.arts[c.stage.got.ID]; a == nil || a.task.id != c.stage.held.TaskID || a.lease != c.stage.held.LeaseVersion {
 			bad("I28", "the answer has artifact %s, which is not staged", c.stage.got.ID)
+		}
+	case c.lock != nil && c.lock.answer.Granted:
+		g.w.stats.LocksAnswered++
+		if c.lock.answer.Token == 0 {
+			bad("I35", "a lock is granted without a token")
 		}
 	case c.submit != nil:
 		g.submitted(c, bad)

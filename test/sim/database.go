@@ -44,7 +44,7 @@ type change struct {
 
 // watched are the tables whose rows the checks follow.
 var watched = []string{"jobs", "job_live", "job_final", "job_holds", "tasks", "task_pending", "task_ready", "task_queued", "task_running", "task_delayed",
-	"task_final", "attempts", "events", "sessions", "idempotency", "operations", "task_watches", "artifacts"}
+	"task_final", "attempts", "events", "sessions", "idempotency", "operations", "task_watches", "artifacts", "permits"}
 
 var (
 	opening sync.Mutex
@@ -106,11 +106,13 @@ func openDatabase(ctx context.Context) (*database, error) {
 		}
 		for _, t := range tables {
 			switch t {
-			case "schema_migrations", "tenants", "pipelines", "limits":
+			case "schema_migrations", "tenants", "pipelines":
+			case "limits":
+				list = append(list, "DELETE FROM limits WHERE auto = 1", "UPDATE limits SET wanted = 0")
 			case "gates":
 				list = append(list, "UPDATE gates SET epoch = 1, changed_at = 0")
 			case "leaders":
-				list = append(list, "UPDATE leaders SET holder = '', term = 0, expires_at = 0")
+				list = append(list, "UPDATE leaders SET holder = '', term = 0, expires_at = 0, token = 0")
 			default:
 				list = append(list, "DELETE FROM "+t)
 			}

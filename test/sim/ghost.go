@@ -18,21 +18,25 @@ import (
 // from the shapes, and from its own counts of grants, attempts and losses. It
 // never believes an answer of the engine.
 type ghost struct {
-	w        *world
-	jobs     []*gjob
-	byID     map[drover.JobID]*gjob
-	tasks    map[drover.TaskID]*gtask
-	sessions map[int64]*gsession
-	keys     map[gkey]*gjob
-	known    map[int]*gjob // by tag: accepted, and told
-	ends     map[gend]*gended
-	carried  map[string]bool // actions with a request id that were carried out
-	arts     map[drover.ArtifactID]*gart
-	deleted  map[*gjob]bool // by a client
-	open     int            // jobs that have not ended
-	held     int            // tasks that are queued or running and take of the limit
-	busy     int            // tasks that are ready, queued or running
-	latest   int64          // time that a server's clock has shown
+	w            *world
+	jobs         []*gjob
+	byID         map[drover.JobID]*gjob
+	tasks        map[drover.TaskID]*gtask
+	sessions     map[int64]*gsession
+	keys         map[gkey]*gjob
+	known        map[int]*gjob // by tag: accepted, and told
+	ends         map[gend]*gended
+	carried      map[string]bool // actions with a request id that were carried out
+	arts         map[drover.ArtifactID]*gart
+	deleted      map[*gjob]bool // by a client
+	open         int            // jobs that have not ended
+	permitRows   map[permitKey]permitRow
+	permitsMoved bool
+	heldOf       map[int32]int64 // of limits
+	tokens       map[int32]int64 // the last of each limit
+	held         int             // tasks that are queued or running and take of the limit
+	busy         int             // tasks that are ready, queued or running
+	latest       int64           // time that a server's clock has shown
 }
 
 type gkey struct {
@@ -172,7 +176,8 @@ func (t *gtask) ever() bool {
 
 func newGhost(w *world) *ghost {
 	return &ghost{w: w, byID: map[drover.JobID]*gjob{}, tasks: map[drover.TaskID]*gtask{}, sessions: map[int64]*gsession{}, keys: map[gkey]*gjob{}, known: map[int]*gjob{},
-		ends: map[gend]*gended{}, carried: map[string]bool{}, arts: map[drover.ArtifactID]*gart{}, deleted: map[*gjob]bool{}}
+		ends: map[gend]*gended{}, carried: map[string]bool{}, arts: map[drover.ArtifactID]*gart{}, deleted: map[*gjob]bool{},
+		permitRows: map[permitKey]permitRow{}, heldOf: map[int32]int64{}, tokens: map[int32]int64{}}
 }
 
 // commit is one transaction as the checks see it.
@@ -241,6 +246,7 @@ func (g *ghost) commit(c *call, changes []change) {
 	for _, mv := range m.moves {
 		g.moved(m, mv)
 	}
+	g.checkPermits(c)
 	if g.held > limitMax {
 		g.fail(c, "I31", "%d tasks hold of a limit of %d", g.held, limitMax)
 	}
@@ -301,6 +307,8 @@ func (g *ghost) apply(m *commit, ch change) {
 		g.watched(m, ch, was, is)
 	case "artifacts":
 		g.artifact(m, ch, was, is)
+	case "permits":
+		g.permit(c, ch, was, is)
 	case "tasks":
 		if insertOnly("I54") {
 			g.newTask(m, is)
@@ -356,6 +364,9 @@ func (g *ghost) apply(m *commit, ch change) {
 			now := read(is)
 			if now.place == pending {
 				old.unmet = now.unmet
+			}
+			if now.place == running && c.kind == "lock" { // to where it is seen that it holds permits
+				old.lane = now.lane
 			}
 			if old != now {
 				g.fail(c, "I08", "%s was changed in place: %+v → %+v", t, old, now)

@@ -84,6 +84,7 @@ func newLoops(e *engine.Engine) []*loop {
 	list := []*loop{
 		{name: "reap", f: e.ReapOnce, most: 2 * time.Second}, {name: "expire", f: e.ExpireOnce, most: loopMax}, {name: "sweep", f: e.SweepOnce, most: 4 * time.Second},
 		{name: "timers", f: e.TimersOnce, most: 3 * time.Second}, {name: "watch", f: e.WatchOnce, most: loopMax}, {name: "admit", f: e.AdmitOnce, most: 3 * time.Second}, {name: "purge", f: e.PurgeOnce, most: loopMax},
+		{name: "grant", f: func(ctx context.Context) (int, error) { _, _, err := e.LookLocks(ctx, nil); return 0, err }, most: 3 * time.Second},
 	}
 	for _, l := range list {
 		l.quiet = loopMin
@@ -158,6 +159,7 @@ type call struct {
 	job     *jobCall
 	beat    *beatCall
 	stage   *stageCall
+	lock    *lockCall
 
 	granted []grant           // in this call
 	back    map[grantKey]bool // of those, given back in it
@@ -218,7 +220,7 @@ type link struct {
 
 // idle are the calls that most often find nothing to do; a fault waits for one
 // that does.
-var idle = map[string]bool{"reap": true, "expire": true, "sweep": true, "timers": true, "watch": true, "admit": true, "clean": true, "reconcile": true, "purge": true}
+var idle = map[string]bool{"reap": true, "expire": true, "sweep": true, "timers": true, "watch": true, "admit": true, "clean": true, "reconcile": true, "purge": true, "grant": true}
 
 // take disarms the first armed fault of a kind.
 func (s *server) take(k Kind) *fault {

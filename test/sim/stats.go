@@ -35,6 +35,9 @@ type Stats struct {
 	Silent         int            `json:"attempts_ended_for_a_missed_heartbeat"`
 	Closed         int            `json:"tasks_out_of_time"`
 	Beats          int            `json:"heartbeats"`
+	Locks          int            `json:"locks_granted"`
+	LocksAnswered  int            `json:"locks_answered"`
+	Rings          int            `json:"rings_refused"`
 	Checkpoints    int            `json:"checkpoints_handed_on"`
 	Staged         int            `json:"artifacts_staged"`
 	Published      int            `json:"artifacts_published"`

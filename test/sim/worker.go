@@ -401,6 +401,7 @@ func (k *worker) run(r *attempt) {
 		}
 		k.beatLater(r, every, silent)
 	}
+	k.useLocks(r, d, draw)
 	if draw(7) < 0.15 {
 		k.later(d/2, func() { k.stage(r, int(draw(8)*3)) })
 	}
