@@ -24,7 +24,7 @@ func (a *Asked) Held() bool { return a.Weight > 0 }
 func (a *Asked) Waits() bool { return a.Weight == 0 && a.Limit > 0 }
 
 const (
-	askedCols = "p.task_id, p.limit_id, p.number, p.weight, coalesce(p.wants, 0), p.at, coalesce(p.until, 0), coalesce(p.token, 0)"
+	askedCols = "p.task_id, p.limit_id, p.number, p.weight, p.wants, p.at, p.until, p.token"
 	askedKeys = "task_id uuid, limit_id int, number int"
 	isAsked   = "permits.task_id = {task_id} AND permits.limit_id = {limit_id} AND permits.number = {number}"
 )
@@ -32,7 +32,7 @@ const (
 var (
 	lockTokens  = driver.New("lock leader and read the last token", "", "SELECT token FROM leaders WHERE name = $1 {for update}")
 	setToken    = driver.New("store the last token", "", "UPDATE leaders SET token = $2 WHERE name = $1")
-	lockLeases  = driver.New("lock leases", "id uuid", "SELECT r.task_id, r.job_id, r.lease_version, r.generation, r.lane, t.tenant, t.pipeline FROM {rows} JOIN task_running r ON r.task_id = {id} JOIN tasks t ON t.id = r.task_id ORDER BY r.task_id {for update of r}")
+	lockLeases  = driver.New("lock leases", "id uuid", "SELECT r.task_id, r.job_id, r.lease_version, r.generation, r.lane, t.tenant, t.pipeline FROM {rows} JOIN task_running r ON r.task_id = {id} JOIN tasks t ON t.id = r.task_id ORDER BY {id} {for update of r}")
 	standIn     = driver.New("stand running in lanes", "id uuid, lane int", "UPDATE task_running SET lane = {lane} {from} WHERE task_running.task_id = {id}")
 	limitsNamed = driver.New("find limits by name", "tenant int, name text", "SELECT "+qualify("l", limitCols)+" FROM {rows} JOIN limits l ON l.name = {name} AND l.tenant IN ({tenant}, 0) ORDER BY l.id")
 	limitsByID  = driver.New("find limits by number", "id int", "SELECT "+qualify("l", limitCols)+" FROM {rows} JOIN limits l ON l.id = {id} ORDER BY l.id")
@@ -56,7 +56,7 @@ var (
 	extendAsked = driver.New("keep handlers in line", askedKeys+", until bigint", "UPDATE permits SET until = {until} {from} WHERE "+isAsked)
 	deleteAsked = driver.New("delete what handlers asked for", askedKeys, "DELETE FROM permits {using} WHERE "+isAsked)
 
-	waitersOf = driver.New("handlers that wait for a limit", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, coalesce(p.wants, 0), p.at, coalesce(p.token, 0) FROM permits p JOIN tasks t ON t.id = p.task_id "+
+	waitersOf = driver.New("handlers that wait for a limit", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.wants, p.at, p.token FROM permits p JOIN tasks t ON t.id = p.task_id "+
 		"WHERE p.number > 0 AND p.limit_id = $1 AND p.weight = 0 ORDER BY p.limit_id, p.at, p.task_id, p.number LIMIT $2")
 	wantLimits = driver.New("note which limits tasks wait for", "id int, wanted smallint", "UPDATE limits SET wanted = {wanted} {from} WHERE limits.id = {id}")
 )
@@ -211,7 +211,7 @@ var (
 			"ORDER BY b.job_id, b.name, b.round, b.task_id")
 	partiesOfJob = driver.New("read parties of a job's barriers", "",
 		"SELECT b.job_id, b.name, b.round, b.task_id, b.generation, b.lease_version, b.number, b.parties, b.at, b.until, b.met, 1 "+
-			"FROM barrier_parties b JOIN task_running r ON r.task_id = b.task_id AND r.lease_version = b.lease_version WHERE b.job_id = $1 AND b.met = 0 AND b.until > 0 ORDER BY b.name, b.round, b.task_id")
+			"FROM barrier_parties b JOIN task_running r ON r.task_id = {pg:ANY(ARRAY[}b.task_id{pg:])} AND r.lease_version = b.lease_version WHERE b.job_id = $1 AND b.met = 0 AND b.until > 0 ORDER BY b.name, b.round, b.task_id")
 	saveParties = driver.New("store parties of barriers", "job_id uuid, name text, round int, task_id uuid, generation int, lease_version int, number int, parties int, at bigint, until bigint, met bigint",
 		"INSERT INTO barrier_parties (job_id, name, round, task_id, generation, lease_version, number, parties, at, until, met) "+
 			"SELECT {job_id}, {name}, {round}, {task_id}, {generation}, {lease_version}, {number}, {parties}, {at}, {until}, {met} {from} {lite:WHERE true }"+

@@ -50,8 +50,8 @@ var (
 	addPermits = driver.New("add permits", "task_id uuid, limit_id int, key text, weight bigint, at bigint",
 		"INSERT INTO permits (task_id, limit_id, key, weight, at) SELECT {task_id}, {limit_id}, {key}, {weight}, {at} {from} {lite:WHERE true }ON CONFLICT DO NOTHING")
 	deletePermits = driver.New("delete permits", "task_id uuid", "DELETE FROM permits {using} WHERE permits.task_id = {task_id}")
-	holders       = driver.New("holders of a limit", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at, coalesce(p.token, 0) FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 AND p.weight > 0 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $2")
-	holdersOf     = driver.New("holders of a limit's key", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at, coalesce(p.token, 0) FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 AND p.key = $2 AND p.weight > 0 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $3")
+	holders       = driver.New("holders of a limit", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at, p.token FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 AND p.weight > 0 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $2")
+	holdersOf     = driver.New("holders of a limit's key", "", "SELECT p.task_id, t.job_id, t.tenant, p.key, p.weight, p.at, p.token FROM permits p JOIN tasks t ON t.id = p.task_id WHERE p.limit_id = $1 AND p.key = $2 AND p.weight > 0 ORDER BY p.limit_id, p.key, p.at, p.task_id LIMIT $3")
 	lostPermits   = driver.New("delete permits that nobody holds", "", "DELETE FROM permits WHERE "+heldByNobody)
 	countLost     = driver.New("count permits that nobody holds", "", "SELECT count(*) FROM permits WHERE "+heldByNobody)
 
@@ -487,7 +487,7 @@ var (
 	auditStanding = driver.New("audit of who is admitted", "",
 		"SELECT x.task_id, x.job_id, coalesce("+homeLane+", 0) FROM (SELECT task_id, job_id, lane FROM task_queued WHERE job_id >= $1 UNION ALL SELECT task_id, job_id, lane FROM task_running WHERE job_id >= $1) x "+
 			"JOIN lanes l ON l.id = x.lane AND l.stage = 1 LEFT JOIN tasks t ON t.id = x.task_id ORDER BY 1, 2")
-	auditPermit = driver.New("audit of permits", "", "SELECT p.task_id, t.job_id, p.limit_id, p.key, p.weight, p.number, coalesce(p.wants, 0), coalesce(p.token, 0), CASE WHEN r.task_id IS NULL THEN 0 ELSE 1 END FROM permits p LEFT JOIN task_running r ON r.task_id = p.task_id JOIN tasks t ON t.id = p.task_id WHERE t.job_id >= $1 ORDER BY 1, 3")
+	auditPermit = driver.New("audit of permits", "", "SELECT p.task_id, t.job_id, p.limit_id, p.key, p.weight, p.number, p.wants, p.token, CASE WHEN r.task_id IS NULL THEN 0 ELSE 1 END FROM permits p LEFT JOIN task_running r ON r.task_id = p.task_id JOIN tasks t ON t.id = p.task_id WHERE t.job_id >= $1 ORDER BY 1, 3")
 )
 
 // AuditStanding is a task in a lane of stage 1.

@@ -80,9 +80,9 @@ CREATE TABLE permits ( -- of tasks that stand in a lane of stage 1
   key TEXT NOT NULL, -- concurrency key, where the limit counts by it
   weight BIGINT NOT NULL, -- that is held; 0: its handler waits for it
   at BIGINT NOT NULL, -- since when
-  wants BIGINT, -- what its handler asked for
-  token BIGINT, -- fences what its handler does meanwhile
-  until BIGINT, -- a handler that waits must ask again before
+  wants BIGINT NOT NULL DEFAULT 0, -- what its handler asked for
+  token BIGINT NOT NULL DEFAULT 0, -- fences what its handler does meanwhile
+  until BIGINT NOT NULL DEFAULT 0, -- a handler that waits must ask again before
   PRIMARY KEY (task_id, limit_id, number)
 ) {hot};
 CREATE INDEX permits_limit ON permits (limit_id, key, at); -- usage, holders
