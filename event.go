@@ -31,9 +31,11 @@ const (
 	TaskSkipped        EventType = "task.skipped"
 	TaskCancelled      EventType = "task.cancelled"
 	TaskReplayed       EventType = "task.replayed"
-	JobRerun           EventType = "job.rerun"          // tasks of it run again: with names them, gone those that count no more until then
-	TaskMarked         EventType = "task.marked"        // somebody said how it has ended: actor, reason, was, status
-	TaskChildStarted   EventType = "task.child_started" // its job has been made: name, child_job_id
+	JobRerun           EventType = "job.rerun"           // tasks of it run again: with names them, gone those that count no more until then
+	TaskMarked         EventType = "task.marked"         // somebody said how it has ended: actor, reason, was, status
+	TaskBackupAwaited  EventType = "task.backup_awaited" // it has failed for good, and its backup may give its result yet
+	TaskBeaten         EventType = "task.beaten"         // it was a backup, and the task it ran beside has ended
+	TaskChildStarted   EventType = "task.child_started"  // its job has been made: name, child_job_id
 )
 
 // Event is one recorded fact about a job.

@@ -63,6 +63,8 @@ type Task struct {
 	// Gone says, of a task that is SKIPPED, that it counts no more since a rerun: its map
 	// expands again, or what called it runs again.
 	Gone bool `json:"gone,omitempty"`
+	// BackedUp says, of a task that is SUCCEEDED, that its output is the result of its backup.
+	BackedUp bool `json:"backed_up,omitempty"`
 	// Marked says that somebody said how it has ended.
 	Marked bool `json:"marked,omitempty"`
 }

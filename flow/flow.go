@@ -277,6 +277,10 @@ func If(condition string) Option { return func(t *Task) { t.set("if", condition)
 // good. It must not wait for anything.
 func Fallback(other *Task) Option { return func(t *Task) { t.set("fallback", other.name) } }
 
+// Backup names the task that runs beside this one once an attempt of this one has failed:
+// whichever gives a result first, it is this one's. It must not wait for anything.
+func Backup(other *Task) Option { return func(t *Task) { t.set("backup", other.name) } }
+
 // Compensate names the task that undoes what this one did, when this one has succeeded
 // and the job fails or is cancelled. It must not wait for anything.
 func Compensate(other *Task) Option { return func(t *Task) { t.set("compensate", other.name) } }

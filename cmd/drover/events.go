@@ -54,9 +54,9 @@ func colourOfEvent(t drover.EventType) string {
 		return green
 	case drover.JobFailed, drover.TaskFailed, drover.TaskDeadLettered:
 		return red
-	case drover.TaskRetryScheduled, drover.TaskLeaseExpired:
+	case drover.TaskRetryScheduled, drover.TaskLeaseExpired, drover.TaskBackupAwaited:
 		return yellow
-	case drover.JobCancelled, drover.TaskCancelled, drover.TaskSkipped:
+	case drover.JobCancelled, drover.TaskCancelled, drover.TaskSkipped, drover.TaskBeaten:
 		return grey
 	default:
 		return ""

@@ -305,6 +305,9 @@ func sketch(p *dag.Plan) draw.Graph {
 		g.Nodes = append(g.Nodes, draw.Node{Title: n.Name, Note: note, Stack: n.Mapped, Aside: n.Dormant})
 	}
 	for i, n := range p.Nodes {
+		if n.Backup >= 0 {
+			g.Edges = append(g.Edges, draw.Edge{From: i, To: int(n.Backup), Dashed: true, Label: "backup"})
+		}
 		if n.Fallback >= 0 {
 			g.Edges = append(g.Edges, draw.Edge{From: i, To: int(n.Fallback), Dashed: true, Label: "fallback"})
 		}

@@ -99,7 +99,7 @@ func TestBadInputIsRefusedWithPlaceAndRemedy(t *testing.T) {
 			{pipelines, yaml(strings.Repeat("{a: ", 10_000)), 400, drover.CodeValidation, ""},
 			{pipelines, yaml(""), 400, drover.CodeValidation, ""},
 			{pipelines, yaml("\t"), 400, drover.CodeValidation, ""},
-			{pipelines, yaml("pipeline: p\ndescription: " + big), 413, drover.CodePayloadTooLarge, "body"},
+			{pipelines, yaml("pipeline: p\ndescription: " + big + big), 413, drover.CodePayloadTooLarge, "body"},
 			{pipelines, `{"pipeline":"p","pipeline":"q","tasks":{"a":{"run":"k"}}}`, 400, drover.CodeValidation, ""},
 
 			{"POST /v1/workers", `{"queues":[],"slots":1,"worker":"w"}`, 400, drover.CodeValidation, "queues"},

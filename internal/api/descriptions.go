@@ -415,6 +415,7 @@ var descriptions = map[string]string{
 	"SubmitResponse":                  "SubmitResponse answers POST /v1/jobs, whose body is a drover.NewJob.",
 	"SubmitResponse.deleted":          "Deleted says that the job of the earlier request has ended and has been deleted since: it does not run again. Status is what the first answer said.",
 	"Task":                            "Task is one task as the API shows it.",
+	"Task.backed_up":                  "BackedUp says, of a task that is SUCCEEDED, that its output is the result of its backup.",
 	"Task.blockers":                   "Blockers are what a task that could run waits for.",
 	"Task.cancellation":               "Cancellation is how far the cancel of a running task has come.",
 	"Task.checkpoint":                 "Checkpoint is what the last heartbeat of this generation kept for the next attempt; lists leave it out.",
@@ -460,7 +461,7 @@ var descriptions = map[string]string{
 var enums = map[string][]any{
 	"Code":       {"validation-failed", "unauthenticated", "forbidden", "not-found", "version-conflict", "invalid-transition", "queue-draining", "lease-lost", "deadlock", "idempotency-key-in-use", "idempotency-key-reused", "idempotency-key-missing", "payload-too-large", "schema-mismatch", "cycle-detected", "too-many-tasks", "expression-failed", "request-exceeds-limit", "quota-exceeded", "budget-exceeded", "rate-limited", "precondition-failed", "precondition-required", "cursor-expired", "overloaded", "internal"},
 	"ErrorClass": {"retryable", "permanent", "throttled", "snoozed", "timeout", "panic", "lease_lost", "expired", "expansion", "input"},
-	"EventType":  {"job.accepted", "job.paused", "job.resumed", "job.cancel_requested", "job.reopened", "job.succeeded", "job.failed", "job.cancelled", "job.compensating", "job.reconciled", "task.expanded", "task.succeeded", "task.failed", "task.dead_lettered", "task.retry_scheduled", "task.snoozed", "task.released", "task.lease_expired", "task.skipped", "task.cancelled", "task.replayed", "job.rerun", "task.marked", "task.child_started"},
+	"EventType":  {"job.accepted", "job.paused", "job.resumed", "job.cancel_requested", "job.reopened", "job.succeeded", "job.failed", "job.cancelled", "job.compensating", "job.reconciled", "task.expanded", "task.succeeded", "task.failed", "task.dead_lettered", "task.retry_scheduled", "task.snoozed", "task.released", "task.lease_expired", "task.skipped", "task.cancelled", "task.replayed", "job.rerun", "task.marked", "task.backup_awaited", "task.beaten", "task.child_started"},
 	"Layer":      {"business", "execution", "infrastructure"},
 	"Reason":     {"dependency", "dependency_failed_policy", "schedule_not_due", "retry_backoff", "dispatch_pending", "no_worker_for_kind", "no_worker_matches_labels", "workers_full", "workers_draining", "tenant_quota", "concurrency_key", "semaphore_full", "lock_held", "rate_limited", "circuit_open", "fair_share", "priority", "queue_paused", "job_paused", "approval", "signal", "timer", "child_job", "external_job", "batch_filling", "budget_exhausted", "maintenance", "global_limit", "queue_limit", "kind_limit", "resources", "map_parallel", "barrier", "handoff"},
 }

@@ -196,7 +196,7 @@ var exampleProblems = map[drover.Code]*drover.Error{
 	drover.CodePayloadTooLarge:    drover.Errorf(drover.CodePayloadTooLarge, "the request body is too large"),
 	drover.CodeSchemaMismatch:     {Code: drover.CodeSchemaMismatch, Detail: "the input does not match the pipeline's schema", Fields: []drover.FieldError{{Field: "input.object_uri", Message: "is required"}}},
 	drover.CodeCycle:              {Code: drover.CodeCycle, Detail: "the tasks wait for each other: a → b → a", Fields: []drover.FieldError{{Field: "tasks.a.needs", Line: 4, Column: 12, Message: "a waits for b, which waits for a"}}},
-	drover.CodeTooManyTasks:       drover.Errorf(drover.CodeTooManyTasks, "the pipeline has 6,000 tasks; at most 5,000 are possible"),
+	drover.CodeTooManyTasks:       drover.Errorf(drover.CodeTooManyTasks, "the pipeline has 120,000 tasks; at most 100,000 are possible"),
 	drover.CodeExceedsLimit:       drover.Errorf(drover.CodeExceedsLimit, "the task asks for 8 of limit vendor-model, which has 5: it would wait for ever"),
 	drover.CodeQuota:              &drover.Error{Code: drover.CodeQuota, Detail: "rule mine: too much waits (1003 tasks wait, more than 1000), and new jobs are refused until less does", RetryAfter: 5 * time.Second, Policy: "mine", Quota: 1000},
 	drover.CodeRateLimited:        &drover.Error{Code: drover.CodeRateLimited, Detail: "rule gpu-backlog: too much waits (10412 tasks wait, more than 10000), and new jobs are refused until less does", RetryAfter: 5 * time.Second, Policy: "gpu-backlog", Quota: 10000},

@@ -5,17 +5,15 @@ import (
 	"net/http"
 
 	"github.com/drover-dev/drover"
+	"github.com/drover-dev/drover/internal/engine"
 	"github.com/drover-dev/drover/protocol"
 )
-
-// maxDefinition bounds a pipeline's text in bytes.
-const maxDefinition = 1 << 20
 
 // yamlMedia are the content types of a definition.
 var yamlMedia = []string{protocol.MediaYAML, protocol.MediaJSON, "application/x-yaml", "text/yaml", "text/x-yaml"}
 
 func (a *API) registerPipeline(w http.ResponseWriter, r *request) error {
-	src, err := a.readBody(w, r.Request, maxDefinition, yamlMedia...)
+	src, err := a.readBody(w, r.Request, engine.MaxSource, yamlMedia...)
 	if err != nil {
 		return err
 	}

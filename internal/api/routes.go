@@ -313,7 +313,7 @@ func table() []route {
 		{method: "POST", path: "/v1/pipelines", id: "registerPipeline", tag: "pipelines", policy: scope("pipelines:write"), handle: (*API).registerPipeline,
 			summary: "Register a pipeline", about: "The body is the definition in YAML or JSON. A version never changes: a definition that differs from the newest one becomes the next version, an equal one changes nothing. What is wrong with it is told with line and column, all of it at once.",
 			params: []param{{in: inQuery, name: "file", about: "The name of the file, for messages.", schema: stringSchema}},
-			body:   body{media: yamlMedia[:2], about: "The definition, at most 1 MiB.", example: exampleDefinition},
+			body:   body{media: yamlMedia[:2], about: "The definition, at most 16 MiB.", example: exampleDefinition},
 			answers: []answer{
 				{status: http.StatusCreated, of: drover.Pipeline{}, about: "A new version.", headers: []string{"Location"}, example: examplePipeline},
 				{status: http.StatusOK, of: drover.Pipeline{}, about: "The version that is equal.", headers: []string{"Location"}, example: examplePipeline},

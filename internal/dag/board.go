@@ -330,24 +330,25 @@ func (b *Board[T]) hollow(s *Seat[T]) {
 // Family returns the maps that expand with a map over a list: itself, first, and
 // those that go over it element by element, directly or not, each after those it
 // waits for.
-func (p *Plan) Family(root int32) []int32 {
-	var out []int32
-	for _, m := range p.order {
-		if p.Nodes[m].root == root && !p.Nodes[m].Dormant {
-			out = append(out, m)
-		}
-	}
-	return out
-}
+func (p *Plan) Family(root int32) []int32 { return p.families[root] }
 
 // Stands returns the task that node stands in for, whoever called it: the first of a
 // chain of fallbacks, or node itself; and how many failures came before it.
 func (p *Plan) Stands(node int32) (first int32, failures int32) {
-	for p.Nodes[node].Primary >= 0 {
-		node = p.Nodes[node].Primary
-		failures++
+	return p.stands[node], p.before[node]
+}
+
+// standing finds for every task which it stands in for.
+func (p *Plan) standing() {
+	p.stands, p.before = make([]int32, len(p.Nodes)), make([]int32, len(p.Nodes))
+	for i := range p.Nodes {
+		if p.Nodes[i].Primary >= 0 {
+			continue
+		}
+		for f, n := int32(i), int32(0); f >= 0; f, n = p.Nodes[f].Fallback, n+1 {
+			p.stands[f], p.before[f] = int32(i), n
+		}
 	}
-	return node, failures
 }
 
 // below returns the rows that wait for a row, or for the one it stands in for.
@@ -371,9 +372,15 @@ func (p *Plan) Below(k Key, as Outcome) (rows []Key, counts Outcome, called bool
 }
 
 // Handled counts the failures that the end of a row makes good: those of the tasks it
-// stands in for, and its own where the job goes on degraded.
+// stands in for, and its own where the job goes on degraded, or where it is a backup.
 func (p *Plan) Handled(k Key, as Outcome) int32 {
 	n := &p.Nodes[k.Node]
+	if n.Backs >= 0 { // what it comes to is up to the task beside it
+		if as == Failed {
+			return 1
+		}
+		return 0
+	}
 	_, before := p.Stands(k.Node)
 	switch {
 	case as == Succeeded:

@@ -228,8 +228,14 @@ func (p *Plan) bounds() {
 			p.bounded = append(p.bounded, int32(i))
 		}
 	}
+	with := map[int32]int{} // of each family, the maps with a min_success
 	for _, m := range p.bounded {
-		if p.Nodes[m].MinSuccess.IsZero() {
+		if !p.Nodes[m].MinSuccess.IsZero() {
+			with[p.Nodes[m].root]++
+		}
+	}
+	for _, m := range p.bounded {
+		if p.Nodes[m].MinSuccess.IsZero() || with[p.Nodes[m].root] < 2 {
 			continue
 		}
 		for _, d := range p.Descendants(m) {

@@ -271,11 +271,16 @@ func (b *branching) result(closing, only bool) *Branch {
 	// What was called because of a row that begins anew is called again if need be.
 	asleep := map[Key]bool{}
 	for _, k := range slices.SortedFunc(keysOf(b.why), compareRows) {
-		for f := b.Nodes[k.Node].Fallback; f >= 0; f = b.Nodes[f].Fallback {
-			if c := (Key{f, k.Index}); !asleep[c] {
+		sleep := func(node int32) {
+			if c := (Key{node, k.Index}); node >= 0 && !asleep[c] {
 				asleep[c] = true
 				b.why[c] = k
 			}
+		}
+		sleep(b.Nodes[k.Node].Backup)
+		for f := b.Nodes[k.Node].Fallback; f >= 0; f = b.Nodes[f].Fallback {
+			sleep(f)
+			sleep(b.Nodes[f].Backup)
 		}
 	}
 	if !closing {

@@ -7,10 +7,10 @@ import "slices"
 const MaxSpoils = 64
 
 // Degradable reports whether a failure of a task of node can be made good: something
-// stands in for it, it degrades, or some elements of its map may fail.
+// stands in for it, it degrades, some elements of its map may fail, or it is a backup.
 func (p *Plan) Degradable(node int32) bool {
 	n := &p.Nodes[node]
-	return !p.closes[node] && n.Primary < 0 && (n.Fallback >= 0 || n.Degrades || !n.MinSuccess.IsZero())
+	return !p.closes[node] && n.Primary < 0 && (n.Fallback >= 0 || n.Degrades || !n.MinSuccess.IsZero() || n.Backs >= 0)
 }
 
 // spoil notes of each node which above it are degradable.
@@ -19,6 +19,12 @@ func (p *Plan) spoil() {
 		return
 	}
 	p.spoils = make([][]Ref, len(p.Nodes))
+	var all []Ref // what those see that run at the end
+	for i := range p.Nodes {
+		if len(all) < MaxSpoils && p.Degradable(int32(i)) {
+			all = append(all, Ref{Node: int32(i)})
+		}
+	}
 	for _, i := range p.order {
 		var refs []Ref
 		add := func(r Ref) {
@@ -28,12 +34,8 @@ func (p *Plan) spoil() {
 				refs = append(refs, r)
 			}
 		}
-		if p.closes[i] { // it sees the whole job
-			for k := range p.Nodes {
-				if p.Degradable(int32(k)) {
-					add(Ref{Node: int32(k)})
-				}
-			}
+		if p.closes[i] {
+			refs = all
 		}
 		for _, q := range p.Nodes[i].Parents {
 			if p.Degradable(q) {
@@ -66,6 +68,9 @@ func (p *Plan) Spoils(node int32) []Ref {
 // given how what is called in its place has ended, and which maps have come to their
 // min_success. It is empty when nothing does.
 func (p *Plan) MadeGood(k Key, ended func(Key) Outcome, enough func(m int32) bool) string {
+	if q := p.Nodes[k.Node].Backs; q >= 0 {
+		return "it is the backup of " + p.Nodes[q].Name
+	}
 	as, n := Failed, k.Node
 	for as == Failed && p.Nodes[n].Fallback >= 0 && k.Index != Unexpanded {
 		n = p.Nodes[n].Fallback

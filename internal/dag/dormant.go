@@ -60,7 +60,10 @@ func (c *compiler) dormants() {
 		}
 	}
 	c.fallbackRings()
+	c.plan.standing()
+	c.backups(find)
 	c.compensations(find)
+	helps := func(i int) bool { return nodes[i].Undoes >= 0 || nodes[i].Backs >= 0 }
 	for i := range c.p.tasks {
 		t := &c.p.tasks[i]
 		if c.dormant[i] == "" {
@@ -73,7 +76,7 @@ func (c *compiler) dormants() {
 			key string
 			set bool
 		}{{"needs", len(t.needs) > 0}, {"for_each", t.each != nil || t.over.name != ""}, {"when", t.whenAt.v != nil}, {"if", t.cond.v != nil}, {"concurrency_key", t.key.v != nil},
-			{"fallback", nodes[i].Undoes >= 0}, {"compensate", nodes[i].Undoes >= 0}, {"on_failure", nodes[i].Undoes >= 0}, {"cache", nodes[i].Undoes >= 0 && t.cache}} {
+			{"fallback", helps(i)}, {"backup", helps(i) && t.backup.v != nil}, {"compensate", helps(i)}, {"on_failure", helps(i)}, {"cache", helps(i) && t.cache}, {"output", nodes[i].Backs >= 0 && t.output != nil}} {
 			if v := t.v.get(x.key); x.set && v != nil {
 				c.at(v, t.at.member(x.key), "task %q runs when it is called, as %s; remove %s", t.name, c.dormant[i], x.key)
 			}
@@ -82,6 +85,62 @@ func (c *compiler) dormants() {
 	if len(c.p.tasks) > 0 && !slices.Contains(c.dormant, "") {
 		c.at(c.p.root, nil, "every task runs only when it is called; there must be one that a job begins with")
 	}
+}
+
+// backups finds what runs beside what. A ring goes over a task, what it backs and what
+// that stands in for, as whoever is called is called in one place.
+func (c *compiler) backups(find func(by string, nd need) (int32, bool)) {
+	nodes := c.plan.Nodes
+	for i := range c.p.tasks {
+		t := &c.p.tasks[i]
+		nd := t.backup
+		if nd.v == nil || nd.v.kind != text || t.sub.v != nil {
+			continue
+		}
+		b, there := c.index[nd.name]
+		if nd.name == t.name {
+			c.at(nd.v, nd.at, "task %q cannot run beside itself; name another task", t.name)
+			continue
+		}
+		if way := c.calledBy(int32(i), b); there && way != nil {
+			c.ringed = true
+			c.at(nd.v, nd.at, "these tasks call each other: %s; remove one of the calls", strings.Join(way, " → "))
+			c.p.tasks[i].backup = need{}
+			continue
+		}
+		if nodes[i].Backs >= 0 {
+			continue // complained about as what is called and calls another
+		}
+		if f, ok := find(fmt.Sprintf("the backup of %q", t.name), nd); ok {
+			nodes[i].Backup, nodes[f].Backs = f, int32(i)
+		}
+	}
+}
+
+// calledBy returns the way from task b, through fallbacks and backups, to the task i that
+// would call it, and to b again; nil where there is none.
+func (c *compiler) calledBy(i, b int32) (way []string) {
+	nodes := c.plan.Nodes
+	first, at := c.plan.Stands(i)
+	if q := nodes[first].Backs; q >= 0 && q == b {
+		way = append(way, nodes[b].Name)
+	} else if f, before := c.plan.Stands(b); f != first || before > at {
+		return nil
+	}
+	for k := i; k >= 0; k = nodes[k].Primary {
+		if len(way) < ringShown {
+			way = append(way, nodes[k].Name)
+		}
+		if k == b {
+			break
+		}
+	}
+	if nodes[b].Name == way[0] { // over a backup: b, then what it calls, down to i
+		slices.Reverse(way[1:])
+	} else {
+		slices.Reverse(way)
+	}
+	return append(way, nodes[b].Name)
 }
 
 // compensations finds what undoes what.
@@ -112,7 +171,7 @@ func (c *compiler) compensations(find func(by string, nd need) (int32, bool)) {
 // CalledFor returns the task in whose place or after which node runs, whoever called
 // it, and whose parents it sees: node itself if it is not called.
 func (p *Plan) CalledFor(node int32) int32 {
-	if u := p.Nodes[node].Undoes; u >= 0 {
+	if u := p.Lender(node); u >= 0 {
 		node = u
 	}
 	first, _ := p.Stands(node)
@@ -122,25 +181,35 @@ func (p *Plan) CalledFor(node int32) int32 {
 // fallbackRings complains about tasks that stand in for each other, and cuts the ring.
 func (c *compiler) fallbackRings() {
 	nodes := c.plan.Nodes
+	seen := make([]bool, len(nodes)) // a task is called in one place only: from each there is one way
 	for i := range nodes {
+		if seen[i] {
+			continue
+		}
 		var way []string
 		for k := int32(i); k >= 0; k = nodes[k].Fallback {
-			way = append(way, nodes[k].Name)
-			if len(way) > 1 && k == int32(i) {
+			if len(way) < ringShown {
+				way = append(way, nodes[k].Name)
+			}
+			if seen[k] {
+				if k != int32(i) {
+					break
+				}
+				if len(way) == ringShown {
+					way = append(way[:ringShown-1], "…", nodes[i].Name)
+				}
 				c.ringed = true
 				nd := c.p.tasks[i].fallback
 				c.at(nd.v, nd.at, "these tasks stand in for each other: %s; remove one fallback", strings.Join(way, " → "))
 				nodes[nodes[i].Fallback].Primary, nodes[i].Fallback = -1, -1
 				break
 			}
-			if len(way) > len(nodes) {
-				break // into a ring that does not come back here
-			}
+			seen[k] = true
 		}
 	}
 }
 
-// shapes makes fallbacks and compensations of maps maps of the same family.
+// shapes makes fallbacks, backups and compensations of maps maps of the same family.
 func (c *compiler) shapes() {
 	nodes := c.plan.Nodes
 	for i := range nodes {
@@ -157,7 +226,7 @@ func (p *Plan) refer(refs *refSet, node int32, same bool) {
 	}
 }
 
-// standIns gives fallbacks and compensations what they take over from the task they
+// standIns gives fallbacks, backups and compensations what they take over from the task they
 // are called for, and checks what dormant tasks use.
 func (c *compiler) standIns() {
 	nodes := c.plan.Nodes
@@ -172,16 +241,28 @@ func (c *compiler) standIns() {
 		}
 	}
 	for i := range nodes {
-		if u := nodes[i].Undoes; u >= 0 { // which has its own by now
+		if u := c.plan.Lender(int32(i)); u >= 0 { // which has its own by now
 			inherit(i, u)
 			c.plan.lent[i] = c.p.tasks[i].with == nil
 		}
+	}
+	seen := map[int32]map[int32]bool{} // of each task that one is called for, what it waits for
+	sees := func(first, parent int32) bool {
+		if seen[first] == nil {
+			seen[first] = make(map[int32]bool, len(c.edges[first]))
+			for _, e := range c.edges[first] {
+				seen[first][e.parent] = true
+			}
+		}
+		return seen[first][parent]
 	}
 	for _, u := range c.uses {
 		first := c.plan.CalledFor(u.by)
 		switch {
 		case c.plan.closes[u.by]:
-		case slices.ContainsFunc(c.edges[first], func(e edge) bool { return e.parent == u.parent }):
+		case sees(first, u.parent):
+		case nodes[u.by].Backs >= 0:
+			c.at(u.v, u.at, "task %q runs beside %q and sees what that sees; let %[2]q need %[3]q too", nodes[u.by].Name, nodes[first].Name, nodes[u.parent].Name)
 		case nodes[u.by].Undoes >= 0:
 			c.at(u.v, u.at, "task %q undoes %q and sees its output and what that sees; let %[3]q need %[4]q too", nodes[u.by].Name, nodes[nodes[u.by].Undoes].Name, nodes[first].Name, nodes[u.parent].Name)
 		default:

@@ -28,6 +28,16 @@ func TestDormantTasksMustFit(t *testing.T) {
 		{head + "finally: b\ntasks:\n  a: {run: x}\n  b: {run: x, with: \"${{ tasks.a.output }}\"}\n", `5:21 tasks.b.with: task "a" may not have succeeded when "b" runs, and then there is no output`},
 		{head + "finally: [c]\ntasks:\n  a: {run: x}\n", `2:11 finally[0]: there is no task "c"`},
 		{head + "rescue: b\nfinally: [b]\ntasks:\n  a: {run: x}\n  b: {run: x}\n", `3:11 finally[0]: task "b" is called already, as the rescue`},
+		{head + "tasks:\n  a: {run: x, backup: bb}\n  b: {run: x}\n", `3:23 tasks.a.backup: there is no task "bb"`},
+		{head + "tasks:\n  a: {run: x, backup: a}\n", `3:23 tasks.a.backup: task "a" cannot run beside itself`},
+		{head + "tasks:\n  s: {run: x}\n  a: {run: x, backup: b}\n  b: {run: x, backup: a}\n", `5:23 tasks.b.backup: these tasks call each other: a → b → a; remove one`},
+		{head + "tasks:\n  s: {run: x}\n  a: {run: x, backup: b}\n  b: {run: x, fallback: a}\n", `4:23 tasks.a.backup: these tasks call each other: b → a → b; remove one`},
+		{head + "tasks:\n  a: {run: x, backup: b}\n  b: {run: x, fallback: c}\n  c: {run: x}\n", `4:25 tasks.b.fallback: task "b" runs when it is called, as the backup of "a"; remove fallback`},
+		{head + "tasks:\n  a: {run: x, backup: b}\n  b: {run: x, output: {}}\n", `4:23 tasks.b.output: task "b" runs when it is called, as the backup of "a"; remove output`},
+		{head + "tasks:\n  a: {run: x, backup: b}\n  b: {run: x}\n  c: {run: x, needs: [b]}\n", `5:23 tasks.c.needs[0]: task "b" runs only when it is called, as the backup of "a"; nothing can wait for it`},
+		{head + "tasks:\n  a: {run: x, backup: b, fallback: b}\n  b: {run: x}\n", `3:23 tasks.a.backup: task "b" is called already, as the fallback of "a"`},
+		{head + "tasks:\n  z: {run: x}\n  a: {run: x, backup: b}\n  b: {run: x, with: \"${{ tasks.z.output }}\"}\n", `5:21 tasks.b.with: task "b" runs beside "a" and sees what that sees; let "a" need "z" too`},
+		{head + "tasks:\n  a: {pipeline: q, backup: b}\n  b: {run: x}\n", `3:28 tasks.a.backup: task "a" runs a pipeline, whose own tasks have backup; remove it`},
 		{head + "finally: [a]\ntasks:\n  a: {run: x}\n", `definition: every task runs only when it is called`},
 	} {
 		code, got := complaints(t, "p.yaml", tc.src)

@@ -107,6 +107,7 @@ var (
 		{"on_failure", "What happens to the other tasks when this one fails for good, if not what the pipeline says; degrade: the tasks below go on as if it had succeeded, and the job is degraded.",
 			`{"enum":["fail_fast","finish_running","continue","degrade"]}`},
 		{"fallback", "A task that runs in the place of this one when it has failed for good.", ref("name")},
+		{"backup", "A task that runs beside this one once an attempt of it has failed: whichever gives a result first, it is this one's.", ref("name")},
 		{"compensate", "A task that undoes what this one did: it runs when this one has succeeded and the job fails or is cancelled.", ref("name")},
 		{"side_effects", "Whether the task changes something outside: true, idempotent when it passes its idempotency key on, so that a repeat changes nothing, or false; if nobody says, lint goes by the command line.", `{"enum":[true,false,"idempotent"]}`},
 		{"default", "The output that stands in where the task has none, because it was skipped or has failed.", `true`},

@@ -47,6 +47,7 @@ func (p *Pipeline) Lint(plan *Plan, m Measures) []Finding {
 		l.unreachable(i)
 		l.command(i)
 		l.effects(i)
+		l.beside(i)
 		l.bounds(i)
 		l.elements(i)
 		l.branches(i)
@@ -202,6 +203,21 @@ func (l *linter) effects(i int) {
 	}
 	l.say(i, RuleSideEffect, "side_effects", "say side_effects: idempotent when the handler passes the task's idempotency key on, or name a task that undoes it (compensate)",
 		"the task changes something outside: a second attempt changes it again, and nothing undoes it")
+}
+
+// beside looks at a task that runs beside its backup: both may do what they do.
+func (l *linter) beside(i int) {
+	b := l.plan.Nodes[i].Backup
+	if b < 0 {
+		return
+	}
+	for _, k := range []int32{int32(i), b} {
+		if t := &l.p.tasks[k]; t.effects == "true" && t.kind != "http" {
+			l.say(i, RuleSideEffect, "backup", "say side_effects: idempotent where what both do comes to the same, or use fallback, which waits until the task has failed for good",
+				"task %q changes something outside, and runs beside %q: both may have changed it, and only the task's own compensation is called", t.name, l.plan.Nodes[int32(i)+b-k].Name)
+			return
+		}
+	}
 }
 
 // slept returns how long a command line sleeps.

@@ -14,6 +14,8 @@ func TestLintKnowsRulesAndBounds(t *testing.T) {
 		"  a: {run: x, if: input.x}\n  b: {run: x, needs: [a], when: all_skipped}\n":                                     "",
 		"  a: {run: x, if: input.x}\n  b: {run: x, if: \"!input.x\"}\n  c: {run: x, needs: [a, b]}\n":                    "unhandled-outcome tasks.c: the task runs only if no condition (if) above it is false: it is skipped with any of a, b",
 		"  a: {run: x, if: input.x}\n  b: {run: x, if: \"!input.x\"}\n  c: {run: x, needs: [a, b], when: none_failed}\n": "",
+		"  a: {run: x, backup: b, side_effects: idempotent}\n  b: {run: x}\n":                                            "",
+		"  a: {run: x, backup: b, side_effects: true, compensate: c}\n  b: {run: x}\n  c: {run: x}\n":                    "side-effect tasks.a.backup: task \"a\" changes something outside, and runs beside \"b\": both may have changed it, and only the task's own compensation is called",
 		"  m: {run: x, for_each: [1, 2], max_parallel: 2}\n":                                                             "useless-bound tasks.m.max_parallel: max_parallel 2 is never reached: the map has 2 elements",
 		"  m: {run: x, for_each: [1, 2], max_parallel: 1, min_success: 50%}\n":                                           "",
 		"  m: {run: x, for_each: [1, 2], min_success: 90%}\n":                                                            "useless-bound tasks.m.min_success: min_success 90% of 2 elements is all of them",

@@ -34,6 +34,7 @@ type ledger struct {
 	plan    *Plan
 	waiting map[Key]Tally
 	running map[Key]bool
+	parked  map[Key]bool // left to their backups, which run
 	ended   map[Key]dagtest.End
 	sizes   map[int32]int
 	handled int32 // failures made good
@@ -44,6 +45,9 @@ type ledger struct {
 
 // fails tells if a row fails, by the model.
 func (l *ledger) fails(g *dagtest.Graph, k Key) bool {
+	if q := l.plan.Nodes[k.Node].Backs; q >= 0 {
+		return g.Fails(int(q)+dagtest.Spares, int(k.Index))
+	}
 	first, level := l.plan.Stands(k.Node)
 	return g.Fails(int(first)+1000*int(level), int(k.Index))
 }
@@ -118,8 +122,10 @@ func (l *ledger) check(kept map[int32]Map) error {
 	for k := range l.waiting {
 		past = append(past, Past{Key: k, Live: true})
 	}
-	for k := range l.running {
-		past = append(past, Past{Key: k, Live: true})
+	for _, live := range []map[Key]bool{l.running, l.parked} {
+		for k := range live {
+			past = append(past, Past{Key: k, Live: true})
+		}
 	}
 	for k, e := range l.ended {
 		past = append(past, Past{Key: k, As: counts(e)})
@@ -147,7 +153,7 @@ func (l *ledger) check(kept map[int32]Map) error {
 
 // play runs the graph to its end in a random order, in random batches.
 func play(g *dagtest.Graph, r *rand.Rand, plan *Plan) (*ledger, error) {
-	l := &ledger{plan: plan, waiting: map[Key]Tally{}, running: map[Key]bool{}, ended: map[Key]dagtest.End{}, sizes: map[int32]int{}, maps: map[int32]Map{}}
+	l := &ledger{plan: plan, waiting: map[Key]Tally{}, running: map[Key]bool{}, parked: map[Key]bool{}, ended: map[Key]dagtest.End{}, sizes: map[int32]int{}, maps: map[int32]Map{}}
 	size := func(node int32) int { return g.Nodes[node].Size }
 	board := NewBoard[struct{}](plan)
 	for _, row := range plan.Start() {
@@ -170,6 +176,18 @@ func (l *ledger) run(g *dagtest.Graph, r *rand.Rand, size func(node int32) int) 
 			end := dagtest.End("ok")
 			if l.fails(g, k) {
 				end = "fail"
+			}
+			if b := plan.Nodes[k.Node].Backup; b >= 0 && end == "fail" {
+				delete(l.running, k)
+				l.parked[k], l.running[Key{b, k.Index}] = true, true
+				continue
+			}
+			if q := plan.Nodes[k.Node].Backs; q >= 0 { // the other ends as this does
+				l.handled += plan.Handled(k, counts(end))
+				delete(l.running, k)
+				l.ended[k] = end
+				k.Node = q
+				delete(l.parked, k)
 			}
 			l.handled += plan.Handled(k, counts(end))
 			delete(l.running, k)
@@ -348,8 +366,13 @@ func differences(g *dagtest.Graph, l *ledger, results []dagtest.Result) (out []s
 		if !maps.Equal(got, should) {
 			out = append(out, fmt.Sprintf("%s: %v, by the model %v", g.Nodes[i].Name, got, should))
 		}
-		// What stands in for it.
+		// What stands in for it, and what ran beside it.
 		for k, e := range should {
+			if b := l.plan.Nodes[i].Backup; b >= 0 {
+				if got, want := l.ended[Key{b, k.Index}], g.Spared(i, int(k.Index), e); got != want {
+					out = append(out, fmt.Sprintf("%s[%d], backup: %q, by the model %q", g.Nodes[i].Name, k.Index, got, want))
+				}
+			}
 			bad := e == "fail" || e == "broke" && k.Index >= 0
 			f := l.plan.Nodes[i].Fallback
 			for level := 1; level <= g.Nodes[i].Backups; level++ {
@@ -450,6 +473,11 @@ func TestBoardAgreesWithTheModel(t *testing.T) {
 			t.Errorf("no rerun went through the rule %s", rule)
 		}
 	}
+	for _, what := range []string{"backups that ended ok", "backups that ended fail"} {
+		if mix[what] == 0 {
+			t.Errorf("there were no %s", what)
+		}
+	}
 	for _, what := range []string{"undone", "undone one after another", "could not be undone"} {
 		if mix[what] == 0 {
 			t.Errorf("nothing was %s", what)
@@ -471,6 +499,9 @@ func mixed(g *dagtest.Graph, mix map[string]int, l *ledger) {
 		}
 		if n.Backups > 0 {
 			mix[fmt.Sprintf("fallbacks %d", n.Backups)]++
+		}
+		if n.Spare {
+			mix["backup"]++
 		}
 		if n.Degrades {
 			mix["degrade"]++
@@ -494,6 +525,9 @@ func mixed(g *dagtest.Graph, mix map[string]int, l *ledger) {
 		}
 	}
 	for k, e := range l.ended {
+		if l.plan.Nodes[k.Node].Backs >= 0 {
+			mix["backups that ended "+string(e)]++
+		}
 		mix["ended "+string(e)]++
 		if l.plan.Nodes[k.Node].Undoes >= 0 && e == "fail" {
 			mix["could not be undone"]++

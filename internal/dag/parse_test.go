@@ -335,7 +335,7 @@ func TestCapsAreHeld(t *testing.T) {
 	t.Parallel()
 	code, _ := complaints(t, "", strings.Repeat(" ", TextCap+1))
 	if code != drover.CodePayloadTooLarge {
-		t.Errorf("a definition over 1 MiB: code = %q", code)
+		t.Errorf("a definition over 16 MiB: code = %q", code)
 	}
 	var b strings.Builder
 	b.WriteString(head)

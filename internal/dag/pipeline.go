@@ -17,8 +17,18 @@ import (
 // TaskCap is the most tasks a definition can have. A map counts once. JobTaskCap is the
 // most a job of it can have, its maps expanded.
 const (
-	TaskCap    = 5000
+	TaskCap    = 100_000
 	JobTaskCap = 200_000
+)
+
+// What only some of the tasks of a definition can have: each condition and each schema
+// takes a tenth of a millisecond to compile, and how a map with bounds stands is read and
+// written by every settle that ends an element of its job.
+const (
+	condsCap   = 20_000
+	schemasCap = 20_000
+	boundedCap = 5000
+	linesCap   = 5000 // combinations of queue, handler, circuit and what else is asked for
 )
 
 // ElementCap is the most elements a map can have, and DefaultElements the most one may
@@ -86,6 +96,7 @@ type task struct {
 	elementsAt           need
 	onFailure            string
 	fallback             need
+	backup               need
 	compensate           need
 	asks                 Asks
 	effects              string // side_effects: "true", "false" or "idempotent"; "" if it does not say
@@ -106,7 +117,11 @@ type need struct {
 func Parse(file string, src []byte) (*Pipeline, error) {
 	if len(src) > TextCap {
 		return nil, drover.Errorf(drover.CodePayloadTooLarge,
-			"%s is %d bytes long; the limit is %d (1 MiB)", cmp.Or(clip(file, 200), "the pipeline"), len(src), TextCap)
+			"%s is %d bytes long; the limit is %d (16 MiB)", cmp.Or(clip(file, 200), "the pipeline"), len(src), TextCap)
+	}
+	if n := parts(src); n > partCap {
+		return nil, drover.Errorf(drover.CodePayloadTooLarge,
+			"%s has some %d keys and values; the limit is %d. Large data belongs into the job's input, or where its address can be passed on", cmp.Or(clip(file, 200), "the pipeline"), n, partCap)
 	}
 	p, ps, err := read(file, src)
 	if err != nil {
@@ -281,6 +296,7 @@ func (r reader) pipeline(p *Pipeline, v *value) {
 func (r reader) tasks(p *Pipeline, v *value, at *path) {
 	switch v.kind {
 	case object:
+		p.tasks = make([]task, 0, len(v.keys))
 		for i, k := range v.keys {
 			t := v.items[i]
 			at := at.member(k.name)
@@ -295,7 +311,8 @@ func (r reader) tasks(p *Pipeline, v *value, at *path) {
 		}
 		*v = value{kind: list, line: v.line, col: v.col, items: v.items}
 	case list:
-		lines := map[string]int{}
+		p.tasks = make([]task, 0, len(v.items))
+		lines := make(map[string]int, len(v.items))
 		for i, t := range v.items {
 			at := at.at(i)
 			n := t.get("name")
@@ -428,6 +445,8 @@ func (r reader) task(name string, v *value, at *path, keys *group) task {
 			t.share, t.shareAt = share, need{"", v, at}
 		case "fallback":
 			t.fallback = need{r.name(v, at, "a task"), v, at}
+		case "backup":
+			t.backup = need{r.name(v, at, "a task"), v, at}
 		case "pipeline":
 			if s, ok := r.text(v, at); ok {
 				t.sub = need{s, v, at}
@@ -759,6 +778,9 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 		edges:   make([][]edge, n),
 		told:    map[*value]bool{},
 	}
+	if !c.caps() {
+		return nil
+	}
 	c.plan.schema = c.schema(p.input, (*path)(nil).member("input"))
 	for i, t := range p.tasks {
 		c.index[t.name] = int32(i)
@@ -772,6 +794,11 @@ func (p *Pipeline) compile(ps *problems) *Plan {
 	for i, t := range p.tasks {
 		if t.output != nil {
 			c.plan.gives[i] = c.schema(t.output, t.at.member("output"))
+		}
+	}
+	for i := range p.tasks { // what a backup gives is the other's output
+		if q := c.plan.Nodes[i].Backs; q >= 0 && p.tasks[i].output == nil {
+			c.plan.gives[i] = c.plan.gives[q]
 		}
 	}
 	for i := range p.tasks {
@@ -806,6 +833,39 @@ func (c *compiler) budget() {
 	if most := c.p.maxTasks; most > 0 && n > most {
 		c.at(c.p.maxTasksAt.v, c.p.maxTasksAt.at, "a job begins with %d tasks, and max_tasks allows %d; raise it", n, most)
 	}
+}
+
+// caps complains where too many tasks have what is dear, and reports whether none do.
+func (c *compiler) caps() bool {
+	conds, schemas, bounded, lines := 0, 0, 0, map[string]bool{}
+	before := len(c.list)
+	over := func(n *int, limit int, t *task, v *value, format string) {
+		if *n++; *n == limit+1 {
+			c.at(v, t.at, format, limit)
+		}
+	}
+	for i := range c.p.tasks {
+		t := &c.p.tasks[i]
+		if t.cond.v != nil {
+			over(&conds, condsCap, t, t.v, "more than %d tasks have a condition (if) or a concurrency key; let several stand behind one task that has the condition")
+		}
+		if t.key.v != nil {
+			over(&conds, condsCap, t, t.v, "more than %d tasks have a condition (if) or a concurrency key; let several stand behind one task that has the condition")
+		}
+		if t.output != nil {
+			over(&schemas, schemasCap, t, t.v, "more than %d tasks declare their output")
+		}
+		if t.parallel > 0 || !t.share.IsZero() {
+			over(&bounded, boundedCap, t, t.v, "more than %d maps have max_parallel or min_success")
+		}
+		s := t.preset.or(c.p.preset)
+		if line := s.queue + "\x00" + t.kind + "\x00" + s.circuit + "\x00" + t.asks.Encode(); !lines[line] && len(lines) <= linesCap {
+			if lines[line] = true; len(lines) == linesCap+1 {
+				c.at(t.v, t.at, "the tasks have more than %d different combinations of queue, run, circuit, limits, resources and worker_labels; a handler can go by its input", linesCap)
+			}
+		}
+	}
+	return len(c.list) == before
 }
 
 type compiler struct {
@@ -886,6 +946,8 @@ func (c *compiler) node(i int32) {
 		When:     t.when,
 		Fallback: -1,
 		Primary:  -1,
+		Backup:   -1,
+		Backs:    -1,
 		root:     -1,
 		listed:   -1,
 
@@ -970,15 +1032,19 @@ func (c *compiler) roots() {
 			}
 		}
 	}
+	found := make([]bool, len(nodes))
+	var way []int32
 	for i := range nodes {
-		if nodes[i].Over < 0 {
-			continue
-		}
 		m := int32(i)
-		for hops := 0; nodes[m].Over >= 0 && hops <= len(nodes); hops++ {
-			m = nodes[m].Over
+		for ; nodes[m].Over >= 0 && !found[m]; m = nodes[m].Over {
+			found[m] = true
+			way = append(way, m)
 		}
-		nodes[i].root = nodes[m].root // -1 within a ring or on a broken map; complained about elsewhere
+		root := nodes[m].root // -1 within a ring or on a broken map; complained about elsewhere
+		for _, k := range way {
+			nodes[k].root = root
+		}
+		way = way[:0]
 	}
 }
 
@@ -1111,15 +1177,21 @@ func (s refSet) sorted() []Ref {
 	return slices.SortedFunc(maps.Keys(s), func(a, b Ref) int { return cmp.Compare(a.Node, b.Node) })
 }
 
+// ringShown is how many tasks of a ring are shown.
+const ringShown = 40
+
 // rings complains about every set of tasks that wait for each other.
 func (c *compiler) rings() {
-	for _, group := range c.knots() {
-		ring := c.ring(group)
+	in := make([]int32, len(c.edges)) // the knot that each is of, from 1
+	for i, group := range c.knots() {
+		for _, n := range group {
+			in[n] = int32(i) + 1
+		}
+		ring := c.ring(group[0], in)
 		var b strings.Builder
-		const most = 40
 		for k, n := range ring {
-			if k == most && len(ring) > most {
-				fmt.Fprintf(&b, "… (%d more) → ", len(ring)-most)
+			if k == ringShown && len(ring) > ringShown {
+				fmt.Fprintf(&b, "… (%d more) → ", len(ring)-ringShown)
 				break
 			}
 			b.WriteString(clip(c.p.tasks[n].name, 63) + " → ")
@@ -1160,7 +1232,10 @@ func (c *compiler) knots() [][]int32 {
 		if low[v] != order[v] {
 			return
 		}
-		at := slices.Index(stack, v)
+		at := len(stack) - 1
+		for stack[at] != v {
+			at--
+		}
 		group := slices.Clone(stack[at:])
 		for _, w := range group {
 			on[w] = false
@@ -1180,10 +1255,9 @@ func (c *compiler) knots() [][]int32 {
 	return out
 }
 
-// ring returns a shortest ring through the first node of a knot, in the order
-// in which the tasks would run.
-func (c *compiler) ring(group []int32) []int32 {
-	start := group[0]
+// ring returns a shortest ring through a node, in the order in which the tasks would
+// run. in tells which knot each node is of.
+func (c *compiler) ring(start int32, in []int32) []int32 {
 	child := map[int32]int32{} // the way back towards start
 	todo := []int32{start}
 	for {
@@ -1197,7 +1271,7 @@ func (c *compiler) ring(group []int32) []int32 {
 				}
 				return ring
 			}
-			if _, seen := child[e.parent]; !seen {
+			if _, seen := child[e.parent]; !seen && in[e.parent] == in[start] {
 				child[e.parent] = v
 				todo = append(todo, e.parent)
 			}
@@ -1237,6 +1311,12 @@ func (c *compiler) wire() {
 		}
 	}
 	c.plan.order = order
+	c.plan.families = make([][]int32, len(nodes))
+	for _, m := range order {
+		if root := nodes[m].root; root >= 0 && !nodes[m].Dormant {
+			c.plan.families[root] = append(c.plan.families[root], m)
+		}
+	}
 	for i := range nodes {
 		for _, q := range nodes[i].Parents {
 			nodes[q].ChildrenNodes = append(nodes[q].ChildrenNodes, int32(i))

@@ -45,6 +45,9 @@ type Plan struct {
 	Finally []int32
 
 	order     []int32    // a topological order
+	families  [][]int32  // per map over a list: what expands with it
+	stands    []int32    // per node: the task that it stands in for; nil while they are being found
+	before    []int32    // per node: how many failures come before it then
 	calm      []bool     // per node: no row below ends or expands by a success of it
 	taken     []bool     // per node: a task below can run on its failure
 	hears     []bool     // per node: a task above it may be skipped
@@ -55,7 +58,7 @@ type Plan struct {
 	undoes    bool       // a task has a compensation
 	calls     bool       // a task runs a pipeline
 	spoils    [][]Ref    // per node: failures above it that may have been made good; nil if no task's can be
-	lent      []bool     // per node: it undoes another and is given what that was given
+	lent      []bool     // per node: it undoes or backs another and is given what that was given
 	with      []template // per node; nil where the task has no `with`
 	each      []template // per node; nil where the task is no map over a list
 	schema    *schema    // nil when the pipeline declares no input
@@ -112,6 +115,10 @@ type Node struct {
 	// rows are made only once it is called.
 	Fallback, Primary int32
 	Dormant           bool
+	// Backup is the task that runs beside this one once its first attempt has failed, Backs
+	// the one that this is called for so; or -1. Whichever gives a result first, it is that
+	// of the task; nothing waits for its backup.
+	Backup, Backs int32
 	// Compensation is the task that undoes this one when the job ends badly after this
 	// has succeeded, Undoes the one that this is called to undo; or -1.
 	Compensation, Undoes int32
@@ -226,7 +233,7 @@ func (p *Plan) Stops(k Key) bool {
 func (p *Plan) stops(node int32) bool {
 	n := &p.Nodes[node]
 	first, _ := p.Stands(node)
-	return n.OnFailure != Continue && !n.Degrades && n.Fallback < 0 && !p.taken[first] && !p.closes[node] && n.Undoes < 0
+	return n.OnFailure != Continue && !n.Degrades && n.Fallback < 0 && !p.taken[first] && !p.closes[node] && n.Undoes < 0 && n.Backs < 0
 }
 
 // Key names a row of a job: a node and an element. Index is 0 for plain nodes.
@@ -260,11 +267,17 @@ func Single(kind, queue string, timeout time.Duration, r drover.Retry) *Plan {
 
 			Fallback: -1,
 			Primary:  -1,
+			Backup:   -1,
+			Backs:    -1,
 
 			Compensation: -1,
 			Undoes:       -1,
 		}},
-		order: []int32{0},
+		order:    []int32{0},
+		families: [][]int32{nil},
+		stands:   []int32{0},
+		before:   []int32{0},
+
 		calm:  []bool{true},
 		taken: []bool{false},
 		hears: []bool{false},
@@ -415,24 +428,55 @@ func (p *Plan) Sinks() []int32 {
 // Descendants returns every node that waits for node, directly or not, in
 // ascending order.
 func (p *Plan) Descendants(node int32) []int32 {
-	return p.reached(node, func(int32) bool { return true })
+	return p.reached([]int32{node}, func(int32) bool { return true })
+}
+
+// DescendantsOf returns every node that waits for one of several, directly or not, in
+// ascending order.
+func (p *Plan) DescendantsOf(nodes []int32) []int32 {
+	return p.reached(nodes, func(int32) bool { return true })
 }
 
 // Blocked returns every node that a failure of a row keeps from running, in ascending
 // order, if nothing else is known. An element of which some may fail keeps nothing
 // outside its family from it.
 func (p *Plan) Blocked(k Key) []int32 {
-	m, some := p.tolerant(k)
-	return p.reached(k.Node, func(c int32) bool {
-		r := p.Nodes[c].When
-		return !r.takesFailure() && r.kind != always && (!some || p.family(m, c))
-	})
+	return p.BlockedBy([]Key{k})
 }
 
-// reached returns the nodes below one, in ascending order, along those that pass.
-func (p *Plan) reached(node int32, pass func(int32) bool) []int32 {
+// BlockedBy is Blocked of several rows that have failed.
+func (p *Plan) BlockedBy(keys []Key) []int32 {
+	var plain []int32
+	var out []int32
+	asked := map[int32]bool{}
+	for _, k := range keys {
+		switch m, some := p.tolerant(k); {
+		case some && asked[k.Node]:
+		case some:
+			asked[k.Node] = true
+			out = append(out, p.reached([]int32{k.Node}, func(c int32) bool { return p.blocks(c) && p.family(m, c) })...)
+		default:
+			plain = append(plain, k.Node)
+		}
+	}
+	out = append(out, p.reached(plain, p.blocks)...)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// blocks reports whether a failure above can keep a node from running.
+func (p *Plan) blocks(c int32) bool {
+	r := p.Nodes[c].When
+	return !r.takesFailure() && r.kind != always
+}
+
+// reached returns the nodes below some, in ascending order, along those that pass.
+func (p *Plan) reached(nodes []int32, pass func(int32) bool) []int32 {
+	if len(nodes) == 0 {
+		return nil
+	}
 	seen := make([]bool, len(p.Nodes))
-	todo := []int32{node}
+	todo := slices.Clone(nodes)
 	var out []int32
 	for len(todo) > 0 {
 		n := todo[len(todo)-1]

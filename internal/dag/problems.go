@@ -12,6 +12,7 @@ import (
 const (
 	problemCap = 50   // problems listed in an error
 	collectCap = 1000 // problems collected before they are sorted
+	hintCap    = 300_000
 )
 
 // problems collects everything that is wrong with a definition.
@@ -19,6 +20,7 @@ type problems struct {
 	list   []drover.FieldError
 	more   int  // not kept
 	ringed bool // a ring is among them
+	looked int  // names that were compared for hints
 }
 
 func (ps *problems) add(line, col int, at *path, format string, args ...any) {
@@ -69,14 +71,15 @@ func (ps *problems) err(file string) error {
 }
 
 // hint returns `; did you mean "x"?` for the name nearest to got, or "". It
-// stops looking once the list of problems is full: nobody reads on, and a
-// comparison with every task of a large definition is dear.
+// stops looking once the list of problems is full, as nobody reads on, and when many
+// names have been looked at: a comparison with every task of a large definition is dear.
 func (ps *problems) hint(got string, names func(yield func(string) bool)) string {
-	if len(ps.list) >= problemCap {
+	if len(ps.list) >= problemCap || ps.looked > hintCap {
 		return ""
 	}
 	best, bestDist := "", len(got)/3+1 // a third may be wrong
 	for n := range names {
+		ps.looked++
 		if d := distance(got, n, bestDist); d < bestDist {
 			best, bestDist = n, d
 		}

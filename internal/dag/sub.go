@@ -22,7 +22,7 @@ func (r reader) subPipeline(t *task) {
 	if !subForm.MatchString(t.sub.name) {
 		r.at(t.sub.v, t.sub.at, "%q is not a pipeline; write its name, or name@version, as in refund@2", clip(t.sub.name, 80))
 	}
-	for _, k := range []string{"run", "queue", "timeout", "schedule_to_close", "heartbeat", "circuit", "retry", "limits", "concurrency_key", "resources", "worker_labels", "artifact", "cache", "side_effects"} {
+	for _, k := range []string{"run", "queue", "timeout", "schedule_to_close", "heartbeat", "circuit", "retry", "limits", "concurrency_key", "resources", "worker_labels", "artifact", "cache", "side_effects", "backup"} {
 		if v := t.v.get(k); v != nil {
 			r.at(v, t.at.member(k), "task %q runs a pipeline, whose own tasks have %s; remove it", t.name, k)
 		}

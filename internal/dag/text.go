@@ -13,8 +13,26 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
-// TextCap is the longest definition, in bytes.
-const TextCap = 1 << 20
+// TextCap is the longest definition, in bytes: some 160 for each of TaskCap tasks.
+const TextCap = 16 << 20
+
+// partCap is how many values, keys and names a definition can have, as far as its commas,
+// colons, brackets, quotes and lines tell: each takes a few hundred bytes while it is read.
+const partCap = 2_000_000
+
+// parts counts what can begin a value, or another token.
+func parts(src []byte) (n int) {
+	quotes := 0
+	for _, c := range src {
+		switch c {
+		case ',', ':', '[', '{', '\n', '?', '&', '*', '!':
+			n++
+		case '"', '\'':
+			quotes++
+		}
+	}
+	return n + quotes/2 + bytes.Count(src, []byte("- "))
+}
 
 // readText turns the text of a definition into a value. It returns nil when
 // there is nothing to go on with; then ps says why.

@@ -35,5 +35,8 @@ func (p *Plan) Undo(done []Done) []Key {
 	return out
 }
 
-// Lent reports whether a task undoes another and is given what that was given.
+// Lent reports whether a task undoes or backs another and is given what that was given.
 func (p *Plan) Lent(node int32) bool { return p.lent[node] }
+
+// Lender is the task that a task undoes or backs, or -1.
+func (p *Plan) Lender(node int32) int32 { return max(p.Nodes[node].Undoes, p.Nodes[node].Backs) }

@@ -81,6 +81,7 @@ func TestTheAuditSeesWhatIsBroken(t *testing.T) {
 			{"UPDATE task_final SET attempt = 2 WHERE status = 8", "I07 attempts: succeeded at a later attempt"},
 			{"UPDATE task_final SET losses = 7 WHERE status = 12", "I07 attempts: lost its lease, of at most: 7, must be 6"},
 			{"UPDATE task_final SET how = 7 WHERE status = 8", "I10 reuse: ended with the result of another, which is not there; how it ended: 7, must be 0"},
+			{"UPDATE task_final SET how = 8 WHERE status = 8", "I10 backups: ended with the result of a backup, and no other task of its job has its output; how it ended: 8, must be 0"},
 			{"UPDATE attempts SET n = n + 4 WHERE n > 1", "I07 bound: attempts: 6, of at most 2"},
 			{"DELETE FROM job_children", "I10 children: ended with the result of a job that it has not run; how it ended: 4, must be 0"},
 			{"UPDATE jobs SET parent_task = (SELECT task_id FROM task_running LIMIT 1) WHERE parent_task IS NOT NULL", "I10 children: is run by a task that does not know it; jobs that it knows: 0, must be 1"},

@@ -102,7 +102,7 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 			keys = append(keys, store.Key{Job: c.job.Job, Node: first, Index: c.key.Index}) // for its item
 		}
 		if c.plan.Lent(c.key.Node) {
-			keys = append(keys, store.Key{Job: c.job.Job, Node: c.plan.Nodes[c.key.Node].Undoes, Index: c.key.Index}) // for what it was given
+			keys = append(keys, store.Key{Job: c.job.Job, Node: c.plan.Lender(c.key.Node), Index: c.key.Index}) // for what it was given
 		}
 		jobs = append(jobs, c.job.Job)
 	}
@@ -143,6 +143,8 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 			Status: drover.Pending, Generation: 1, Since: x.now}
 		old, again := was[store.Key{Job: j.Job, Node: c.key.Node, Index: c.key.Index}]
 		switch {
+		case n.Backs >= 0 && again && (old.Status == 0 || running[store.Key{Job: j.Job, Node: c.key.Node, Index: c.key.Index}]):
+			continue // it runs since a generation before
 		case again && old.Status == 0:
 			return store.ErrRetry // it is live: somebody was faster
 		case running[store.Key{Job: j.Job, Node: c.key.Node, Index: c.key.Index}]:
@@ -155,13 +157,18 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 					x.replay = store.LetterMove{To: store.LetterReplayed, At: x.now, Reason: "it was called again"}
 				}
 			}
-			uncount(j, t.Status)
+			if uncount(j, t.Status); n.Backs >= 0 {
+				j.Handled -= c.plan.Handled(keyOf(&t), outcomeOf(t.Status, 0))
+			}
 			t = lifecycle.Replayed(t, 0, x.now)
 			if first := c.plan.CalledFor(t.Node); first != t.Node {
 				item, there := was[store.Key{Job: j.Job, Node: first, Index: t.Index}]
 				if there && !bytes.Equal(item.Input, old.Input) { // its map has expanded again
 					x.items = append(x.items, store.GivenRow{Generation: generationOf(&t), Item: item.Input})
 				}
+			}
+			if in := edited[was[store.Key{Job: j.Job, Node: n.Backs, Index: t.Index}].ID]; n.Backs >= 0 && len(in) > 0 && c.plan.Lent(t.Node) {
+				x.inputs = append(x.inputs, store.InputRow{LetterKey: store.LetterKey{Task: t.ID, Generation: t.Generation}, Input: in})
 			}
 			x.event(j, drover.TaskReplayed, t.ID, calledData(t.Generation))
 		default:
@@ -171,7 +178,7 @@ func (x *changes) answerCalls(ctx context.Context, tx store.Tx) error {
 			if first := c.plan.CalledFor(t.Node); first != t.Node {
 				row.Input = was[store.Key{Job: j.Job, Node: first, Index: t.Index}].Input
 			}
-			if in := edited[was[store.Key{Job: j.Job, Node: n.Undoes, Index: t.Index}].ID]; len(in) > 0 && c.plan.Lent(t.Node) {
+			if in := edited[was[store.Key{Job: j.Job, Node: c.plan.Lender(t.Node), Index: t.Index}].ID]; len(in) > 0 && c.plan.Lent(t.Node) {
 				x.inputs = append(x.inputs, store.InputRow{LetterKey: store.LetterKey{Task: t.ID, Generation: t.Generation}, Input: in})
 			}
 			x.tasks = append(x.tasks, row)

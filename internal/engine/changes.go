@@ -61,6 +61,7 @@ type changes struct {
 	parents map[drover.JobID]drover.TaskID  // of jobs that tasks run: which
 	look    []drover.TaskID                 // tasks that want a job of their own: they are due, and looked at after the commit
 	over    []drover.TaskID                 // tasks whose jobs end here
+	races   []store.Key                     // tasks that end here, or whose backups do
 	asked   int64                           // jobs of which something is asked that is to be passed on
 	undo    []*store.JobLive                // jobs whose tasks have all ended and that undo what they did
 	unhold  []drover.JobID                  // jobs whose cancel is over: what runs finally begins
@@ -268,7 +269,11 @@ func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how endi
 	if !how.toldByFinal(&t) {
 		data = how.data(&t)
 	}
-	x.took(j, &t, endEvents[t.Status], data)
+	typ := endEvents[t.Status]
+	if t.How == lifecycle.HowGone {
+		typ = drover.TaskBeaten // one that a rerun does away with is told by that
+	}
+	x.took(j, &t, typ, data)
 	x.finals = append(x.finals, store.FinalRow{Task: t, Tenant: tenant, At: t.Since, Output: how.output, Error: errorJSON})
 	if t.Status == drover.Failed || t.Status == drover.DeadLetter {
 		x.letters = append(x.letters, letterOf(tenant, t, t.Since, how.pipeline, how.name, how.kind, how.failure))
@@ -291,6 +296,9 @@ func (x *changes) end(j *store.JobLive, tenant int32, t lifecycle.Task, how endi
 	if how.plan != nil {
 		x.plans[j.Job] = how.plan
 		j.Handled += how.plan.Handled(keyOf(&t), outcomeOf(t.Status, t.How))
+		if j.Cancelling == 0 || j.Cancelling == store.CauseFinish {
+			x.races = append(x.races, raceOf(how.plan, &t, how.was)...)
+		}
 		if t.Node == how.plan.Rescue && t.Status == drover.Succeeded {
 			j.Handled = j.Failed
 		}

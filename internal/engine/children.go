@@ -147,6 +147,8 @@ type parked struct {
 	job   drover.Job // of the child, once it has ended
 	long  bool       // its result is too long for an output
 	sub   *compiled  // what it is to run, before it has a job
+	// backed says that it runs none: it waits for what its backup comes to.
+	backed bool
 }
 
 // lookAtChildren makes the jobs of tasks that wait for one and have none yet, and ends
@@ -162,6 +164,8 @@ func (e *Engine) lookAtChildren(ctx context.Context, ids []drover.TaskID) (f fol
 		var over []*parked
 		for _, p := range list {
 			switch {
+			case p.backed:
+				f.races = append(f.races, store.Key{Job: p.Job, Node: p.Node, Index: p.Index})
 			case p.child == nil:
 				byTenant[p.row.Tenant] = append(byTenant[p.row.Tenant], p)
 			case p.child.Child.IsZero() || p.job.Status.Final():
@@ -220,6 +224,10 @@ func (e *Engine) readParked(ctx context.Context, ids []drover.TaskID) (list []*p
 				plan, err := e.plan(ctx, tx, p.row.Pipeline)
 				if err != nil {
 					return err
+				}
+				if p.backed = plan.Nodes[t.Node].Backup >= 0; p.backed {
+					list = append(list, p)
+					continue
 				}
 				k := ofTenant{p.row.Tenant, plan.Nodes[t.Node].Sub}
 				sub, known := subs[k]

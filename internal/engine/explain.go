@@ -343,7 +343,13 @@ func (x *explainer) next(s *taskState, t *drover.Task) (drover.Next, error) {
 		n.Failure = "A failed attempt is not tried again: it is a dead letter then."
 	}
 	if x.plan != nil {
-		switch node := &x.plan.Nodes[s.Node]; {
+		node := &x.plan.Nodes[s.Node]
+		if node.Backup >= 0 {
+			n.Failure = "Once an attempt has failed, task " + x.plan.Nodes[node.Backup].Name + " runs beside it: the first result of the two counts. " + n.Failure
+		}
+		switch {
+		case node.Backs >= 0:
+			n.Failure += " Then task " + x.plan.Nodes[node.Backs].Name + " goes on alone."
 		case node.Fallback >= 0:
 			n.Failure += " Task " + x.plan.Nodes[node.Fallback].Name + " then runs in its place."
 		case node.Degrades:
@@ -824,6 +830,8 @@ func (x *explainer) dependency(ctx context.Context, s *taskState, t *drover.Task
 	}
 	node := &x.plan.Nodes[s.Node]
 	switch {
+	case node.Backs >= 0:
+		return explain.StandsBy("it runs beside task " + x.plan.Nodes[node.Backs].Name + ", once an attempt of that has failed"), w, false, nil
 	case node.Primary >= 0:
 		return explain.StandsBy("it runs in the place of task " + x.plan.Nodes[node.Primary].Name + ", if that fails for good"), w, false, nil
 	case x.plan.Rescue == s.Node:

@@ -54,6 +54,7 @@ type marking struct {
 	key    dag.Key
 	lane   int32 // of the task when it is not held
 
+	race  *race            // nobody said so: it is a task with a backup, or one
 	taken []lifecycle.Task // the row of a live task that does not run
 	again lifecycle.Task   // the new generation of a finished task
 }
@@ -62,10 +63,33 @@ func (m *marking) outcome() dag.Outcome { return dag.OutcomeOf(m.status, false) 
 
 // stops reports whether the job stops at this end.
 func (m *marking) stops(p *compiled) bool {
-	return p != nil && m.status == drover.Failed && p.Stops(m.key)
+	return p != nil && (m.status == drover.Failed || m.status == drover.DeadLetter) && p.Stops(m.key)
+}
+
+// after is the task as it ends.
+func (m *marking) after(t lifecycle.Task, now lifecycle.Instant) lifecycle.Task {
+	if m.race != nil {
+		return m.race.after(t, now)
+	}
+	return lifecycle.Marked(t, m.status, now)
+}
+
+// stopping refuses it while the job stops.
+func (m *marking) stopping(j *store.JobLive) error {
+	switch {
+	case j == nil || j.Cancelling == 0 || m.race != nil && j.Cancelling == store.CauseFinish:
+		return nil
+	case m.race != nil:
+		return errOvertaken
+	}
+	return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping (%s); mark when it has ended", j.Job, causeText(j.Cancelling))
 }
 
 func (m *marking) fill(how *ending) {
+	if m.race != nil {
+		how.output, how.reason, how.failure = m.race.output, m.race.reason, m.race.failure
+		return
+	}
 	how.output, how.reason = m.r.Output, m.r.Reason
 	if m.status == drover.Failed {
 		how.failure = &drover.Failure{Class: drover.ClassPermanent, Type: typeMarked, Message: "marked as failed by " + somebody(m.c.Actor) + ": " + m.r.Reason}

@@ -25,6 +25,9 @@ func placeOf(name string) int {
 	if of, undoes := strings.CutSuffix(name, "-c"); undoes {
 		return placeOf(of) + dagtest.Undoes
 	}
+	if of, beside := strings.CutSuffix(name, "-b"); beside {
+		return placeOf(of) + dagtest.Spares
+	}
 	head, level, _ := strings.Cut(strings.TrimPrefix(name, "t"), "-f")
 	n, _ := strconv.Atoi(head) // names of the model
 	l, _ := strconv.Atoi(level)
@@ -46,6 +49,9 @@ func modelled(g *dagtest.Graph, results []dagtest.Result) map[string]string {
 			return
 		}
 		out[name(g.Nodes[i].Name)] = words[e]
+		if end := g.Spared(i, index, e); end != "" {
+			out[name(g.Nodes[i].Name+"-b")] = string(end)
+		}
 		if words[e] != "fail" || index < 0 {
 			return
 		}

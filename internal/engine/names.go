@@ -164,8 +164,11 @@ func (c *heads) forget(id drover.JobID) {
 
 // plans caches compiled pipelines by their number; versions are immutable.
 type plans struct {
-	mu   sync.Mutex
-	byID map[int32]*compiled
+	mu    sync.Mutex
+	byID  map[int32]*compiled
+	nodes int // of all of them
+
+	compiling sync.Mutex // one at a time: a large one takes a second, and much memory meanwhile
 }
 
 // compiled is a pipeline version ready to run.
@@ -181,14 +184,39 @@ type compiled struct {
 	at      []place // of each node; set by settleIn before the first job starts
 }
 
-const maxPlans = 1000
+// Bounds of the plans that are kept, and of the nodes of all of them: of a large
+// definition a node takes some 600 bytes.
+const (
+	maxPlans     = 1000
+	maxPlanNodes = 1_000_000
+)
+
+// get returns a plan that is kept, or nil.
+func (p *plans) get(id int32) *compiled {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.byID[id]
+}
+
+// put keeps a plan.
+func (p *plans) put(c *compiled) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byID == nil || len(p.byID) >= maxPlans || p.nodes+len(c.Nodes) > maxPlanNodes {
+		p.byID, p.nodes = map[int32]*compiled{}, 0 // rare: start anew rather than keep an order of use
+	}
+	p.byID[c.ID] = c
+	p.nodes += len(c.Nodes)
+}
 
 // plan returns a compiled pipeline by its number.
 func (e *Engine) plan(ctx context.Context, tx store.Tx, id int32) (*compiled, error) {
-	e.plans.mu.Lock()
-	c := e.plans.byID[id]
-	e.plans.mu.Unlock()
-	if c != nil {
+	if c := e.plans.get(id); c != nil {
+		return c, nil
+	}
+	e.plans.compiling.Lock()
+	defer e.plans.compiling.Unlock()
+	if c := e.plans.get(id); c != nil {
 		return c, nil
 	}
 	row, err := store.PipelineByID(ctx, tx, id)
@@ -203,13 +231,8 @@ func (e *Engine) plan(ctx context.Context, tx store.Tx, id int32) (*compiled, er
 	if err != nil {
 		return nil, fmt.Errorf("compile pipeline %s@%d: %w", row.Name, row.Version, err)
 	}
-	c = &compiled{Plan: plan, ID: id, Tenant: row.Tenant, Name: row.Name, Version: row.Version, caches: plan.Caches()}
-	e.plans.mu.Lock()
-	defer e.plans.mu.Unlock()
-	if e.plans.byID == nil || len(e.plans.byID) >= maxPlans {
-		e.plans.byID = map[int32]*compiled{} // rare: start anew rather than keep an order of use
-	}
-	e.plans.byID[id] = c
+	c := &compiled{Plan: plan, ID: id, Tenant: row.Tenant, Name: row.Name, Version: row.Version, caches: plan.Caches()}
+	e.plans.put(c)
 	return c, nil
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // MaxSource bounds the text of a pipeline in bytes.
-const MaxSource = 1 << 20
+const MaxSource = dag.TextCap
 
 // maxPage bounds any list; a query that says nothing gets defaultPage.
 const (
@@ -38,7 +38,7 @@ func (e *Engine) RegisterPipeline(ctx context.Context, c Caller, file string, sr
 	if len(src) > MaxSource {
 		return drover.Pipeline{}, drover.Errorf(drover.CodePayloadTooLarge, "the definition has %d bytes; at most %d", len(src), MaxSource)
 	}
-	p, err := dag.Parse(file, src)
+	p, err := e.parse(file, src)
 	if err != nil {
 		return drover.Pipeline{}, err
 	}
@@ -74,6 +74,19 @@ func (e *Engine) RegisterPipeline(ctx context.Context, c Caller, file string, sr
 	out := pipelineView(row)
 	out.Definition, out.Source, out.Created = nil, "", created
 	return out, nil
+}
+
+// smallSource is how long a definition may be that is read beside others.
+const smallSource = 1 << 20
+
+// parse reads a definition. Large ones are read one at a time, as each takes some
+// hundred times of its size meanwhile.
+func (e *Engine) parse(file string, src []byte) (*dag.Pipeline, error) {
+	if len(src) > smallSource {
+		e.plans.compiling.Lock()
+		defer e.plans.compiling.Unlock()
+	}
+	return dag.Parse(file, src)
 }
 
 func pipelineView(r store.PipelineVersion) drover.Pipeline {

@@ -78,6 +78,7 @@ type terms struct {
 	timeout time.Duration
 	closes  time.Duration // schedule_to_close; 0 is no bound
 	beats   time.Duration // heartbeat; 0 is none
+	backed  bool          // it has a backup
 }
 
 // watched says that a task of these terms has a row in task_watches.
@@ -106,5 +107,5 @@ func (p policy) terms() terms {
 // terms returns what a node's policy says.
 func (p *compiled) terms(node int32) terms {
 	n := &p.Nodes[node]
-	return terms{retry: n.Retry, timeout: n.Timeout, closes: n.ScheduleToClose, beats: n.Heartbeat}
+	return terms{retry: n.Retry, timeout: n.Timeout, closes: n.ScheduleToClose, beats: n.Heartbeat, backed: n.Backup >= 0}
 }

@@ -644,11 +644,12 @@ func together(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, targets []
 // off still that stood below another failed task until now.
 func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []lifecycle.Task, failed bool) []lifecycle.Task {
 	again, below := map[drover.TaskID]bool{}, map[int32]bool{}
-	for _, t := range back {
-		again[t.ID] = true
-		for _, d := range plan.Descendants(t.Node) {
-			below[d] = true
-		}
+	nodes := make([]int32, len(back))
+	for i, t := range back {
+		again[t.ID], nodes[i] = true, t.Node
+	}
+	for _, d := range plan.DescendantsOf(nodes) {
+		below[d] = true
 	}
 	blocked := map[int32]bool{}
 	block := func(nodes []int32) {
@@ -657,12 +658,14 @@ func revived(plan *compiled, tasks map[drover.TaskID]lifecycle.Task, back []life
 		}
 	}
 	then := make([]dag.Past, 0, len(tasks))
+	var failures []dag.Key
 	for _, t := range tasks {
 		then = append(then, past(&t, again[t.ID] || !t.Status.Final()))
 		if !again[t.ID] && (t.Status == drover.Failed || t.Status == drover.DeadLetter) {
-			block(plan.Blocked(keyOf(&t)))
+			failures = append(failures, keyOf(&t))
 		}
 	}
+	block(plan.BlockedBy(failures))
 	for m, x := range plan.Maps(then) { // too many of its elements stay behind
 		if s := plan.Nodes[m].MinSuccess; !s.IsZero() && x.Hopeless(s) {
 			block(plan.Blocked(dag.Key{Node: m, Index: dag.Unexpanded}))
@@ -728,7 +731,13 @@ func (b *returning) recount(plan *compiled, tasks map[drover.TaskID]lifecycle.Ta
 		}
 	}
 	for _, t := range targets {
+		if q := plan.Nodes[t.Node].Backs; q >= 0 {
+			return drover.Errorf(drover.CodeInvalidTransition, "task %q runs as the backup of task %q; replay that", plan.Nodes[t.Node].Name, plan.Nodes[q].Name)
+		}
 		for _, id := range inOrder(tasks) {
+			if p := tasks[id]; p.Node == plan.Nodes[t.Node].Backup && p.Index == t.Index && !p.Status.Final() {
+				return drover.Errorf(drover.CodeInvalidTransition, "task %q, the backup of task %q, still runs; replay when it has ended", plan.Nodes[p.Node].Name, plan.Nodes[t.Node].Name)
+			}
 			if p := tasks[id]; p.Node == plan.Nodes[t.Node].Fallback && p.Index == t.Index && !p.Status.Final() {
 				return drover.Errorf(drover.CodeInvalidTransition, "task %q is running in the place of task %q; replay when it has ended", plan.Nodes[p.Node].Name, plan.Nodes[t.Node].Name)
 			}

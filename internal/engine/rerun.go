@@ -330,6 +330,9 @@ func (a *rerunning) madeGood(k dag.Key) bool {
 	if a.plan.Rescue >= 0 && a.at[dag.Key{Node: a.plan.Rescue}].Status == drover.Succeeded {
 		return true
 	}
+	if a.plan.Nodes[k.Node].Backs >= 0 {
+		return true // it is up to the task that it is the backup of
+	}
 	if m, ok := a.plan.Bounds(k); ok && !a.plan.Nodes[m].MinSuccess.IsZero() && a.stands[m].Outcome(a.plan.Nodes[m].MinSuccess) == dag.Succeeded {
 		return true
 	}
@@ -452,6 +455,9 @@ func (a *rerunning) check() error {
 				continue
 			}
 			return refuse("%s is PENDING: it has not run yet, and does when its turn comes", a.name(k))
+		}
+		if a.plan != nil && a.plan.Nodes[k.Node].Backs >= 0 {
+			return refuse("%s ran as the backup of task %q; %s that", a.name(k), a.plan.Nodes[a.plan.Nodes[k.Node].Backs].Name, a.word())
 		}
 		if a.plan != nil && again[k] {
 			if q := a.plan.Nodes[k.Node].Primary; q >= 0 {

@@ -532,7 +532,7 @@ func (r *report) next(on terms, hold lifecycle.Hold, now lifecycle.Instant) (aft
 	t := r.task
 	switch {
 	case r.mark != nil:
-		return lifecycle.Marked(t, r.mark.status, now), false
+		return r.mark.after(t, now), false
 	case t.Status == drover.Waiting:
 		after = lifecycle.Joined(t, r.Status == drover.OutcomeSucceeded, now)
 	case r.Status == drover.OutcomeSucceeded:
@@ -552,7 +552,11 @@ func (r *report) next(on terms, hold lifecycle.Hold, now lifecycle.Instant) (aft
 	default:
 		after = lifecycle.Released(t, hold, now)
 	}
-	return lifecycle.Bounded(t, after, r.closes, now)
+	after, closed = lifecycle.Bounded(t, after, r.closes, now)
+	if on.backed && t.Status == drover.Running && after.Status.Final() && after.Status != drover.Succeeded && !r.closed {
+		return lifecycle.Awaiting(t, after, now), false
+	}
+	return after, closed
 }
 
 func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *report, plan *compiled, on terms) error {
@@ -579,14 +583,16 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 	event := drover.EventType("")
 	switch {
 	case r.mark != nil:
-		if j != nil && j.Cancelling != 0 {
-			return drover.Errorf(drover.CodeInvalidTransition, "job %s is stopping (%s); mark when it has ended", t.Job, causeText(j.Cancelling))
+		if err := r.mark.stopping(j); err != nil {
+			return err
 		}
 		r.mark.fill(&how)
 		if t.Status != drover.Running {
 			how.was = nil
 		}
-		x.took(j, &after, drover.TaskMarked, r.mark.data(t.Status, after.Generation, nil, nil))
+		if r.mark.race == nil {
+			x.took(j, &after, drover.TaskMarked, r.mark.data(t.Status, after.Generation, nil, nil))
+		}
 	case r.Status == drover.OutcomeSucceeded:
 		how.output = r.Output
 		for _, a := range r.Artifacts {
@@ -623,6 +629,13 @@ func (e *Engine) decideOne(ctx context.Context, tx store.Tx, x *changes, r *repo
 		if how.failure, err = e.outOfTime(ctx, tx, &t, on, how.failure); err != nil {
 			return err
 		}
+	}
+	if on.backed && after.Status == drover.Waiting {
+		event = drover.TaskBackupAwaited
+		x.look = append(x.look, t.ID)
+	}
+	if on.backed && callsBackup(r, &after) && j.Cancelling == 0 {
+		x.calls = append(x.calls, call{j, plan, dag.Key{Node: plan.Nodes[t.Node].Backup, Index: t.Index}})
 	}
 	if after.Status.Final() {
 		x.end(j, lane.Tenant, after, how)
@@ -742,17 +755,18 @@ type following struct {
 	sweep []drover.JobID  // to be swept
 	asked bool            // something is asked of jobs that tasks run
 	over  []drover.TaskID // whose jobs have ended
+	races []store.Key     // tasks that have ended themselves, or their backups
 	look  []drover.TaskID // that are to be looked at, and are due
 }
 
 // follows is what is to be done after the commit of x.
 func (x *changes) follows() following {
-	return following{x.sweep, x.asked > 0, x.over, x.look}
+	return following{x.sweep, x.asked > 0, x.over, x.races, x.look}
 }
 
 func (f *following) add(more following) {
 	f.sweep, f.asked = append(f.sweep, more.sweep...), f.asked || more.asked
-	f.over, f.look = append(f.over, more.over...), append(f.look, more.look...)
+	f.over, f.races, f.look = append(f.over, more.over...), append(f.races, more.races...), append(f.look, more.look...)
 }
 
 // followRounds bounds how far one caller goes on: down through all levels of jobs that
@@ -789,7 +803,10 @@ func (e *Engine) goOn(ctx context.Context, f following, most int) {
 			next.add(more)
 			warn(err)
 		}
-		if f = next; len(f.sweep)+len(f.over)+len(f.look) == 0 && !f.asked {
+		more, err := e.lookAtRaces(ctx, f.races)
+		next.add(more)
+		warn(err)
+		if f = next; len(f.sweep)+len(f.over)+len(f.races)+len(f.look) == 0 && !f.asked {
 			return
 		}
 	}

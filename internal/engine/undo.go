@@ -197,15 +197,19 @@ func keepUndoable(ctx context.Context, tx store.Tx, of map[drover.JobID]*lookbac
 	return nil
 }
 
-// lentInputs reads the inputs that replays gave tasks which are undone now by such as
-// are given the same.
+// lentInputs reads the inputs that replays gave tasks which are undone, or backed, now by
+// such as are given the same.
 func lentInputs(ctx context.Context, tx store.Tx, calls []call, was map[store.Key]store.Called) (map[drover.TaskID][]byte, error) {
 	var of []store.Generation
 	for _, c := range calls {
 		if !c.plan.Lent(c.key.Node) {
 			continue
 		}
-		if t := was[store.Key{Job: c.job.Job, Node: c.plan.Nodes[c.key.Node].Undoes, Index: c.key.Index}]; t.Generation > 1 {
+		t := was[store.Key{Job: c.job.Job, Node: c.plan.Lender(c.key.Node), Index: c.key.Index}]
+		if c.plan.Nodes[c.key.Node].Backs >= 0 {
+			t.Generation++ // it lives, in the one after the last that has ended
+		}
+		if t.Generation > 1 {
 			of = append(of, store.Generation{Task: t.ID, N: t.Generation})
 		}
 	}

@@ -143,6 +143,11 @@ func (e *Engine) showTasks(ctx context.Context, tx store.Tx, list []taskState) (
 			if n.Sub == "" {
 				t.MaxAttempts = n.Retry.MaxAttempts
 			}
+			if s.live != nil && s.live.Status == drover.Waiting && n.Backup >= 0 {
+				b := explain.StandsBy("its attempts have failed, and its backup " + p.Nodes[n.Backup].Name + " may give its result yet")
+				b.Since = s.live.Since.Time()
+				t.Blockers = append(t.Blockers, b)
+			}
 			if s.live != nil && s.live.InLine() {
 				t.Blockers = append(t.Blockers, explain.MapParallel(n.Name, int(n.MaxParallel), s.live.Since.Time()))
 			}
@@ -201,7 +206,7 @@ func showFinal(t *drover.Task, f *store.FinalRow) {
 	t.ReadyAt, t.QueuedAt, t.ClaimedAt, t.FinishedAt = l.ReadyAt.Time(), l.QueuedAt.Time(), l.ClaimedAt.Time(), f.At.Time()
 	t.Waits = l.Waits.Map()
 	t.Error = decodeFailure(f.Error)
-	t.Gone, t.Marked = l.How == lifecycle.HowGone, l.How == lifecycle.HowMarked
+	t.Gone, t.Marked, t.BackedUp = l.How == lifecycle.HowGone, l.How == lifecycle.HowMarked, l.How == lifecycle.HowBacked
 }
 
 // Tasks returns tasks of a job in the order of its graph. Inputs and outputs are

@@ -179,6 +179,11 @@ var moves = []move{
 	{EventMark, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task {
 		return Marked(t, drover.Skipped, now)
 	}},
+	{EventAwait, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Awaiting(t, t, now) }},
+	{EventBackUp, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return BackedUp(t, now) }},
+	{EventGiveUp, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return GivenUp(t, true, now) }},
+	{EventGiveUp, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return GivenUp(t, false, now) }},
+	{EventBeat, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return Beaten(t, now) }},
 	{EventNoExpand, 0, func(t Task, _ Hold, _ drover.Retry, _ *draws, now Instant) Task { return NotExpanded(t, now) }},
 }
 
@@ -194,7 +199,7 @@ func (m move) tried(t Task, h Hold, p drover.Retry, d *draws, now Instant) (afte
 
 // rises tells by how much the move raises the fence of a task that is s.
 func (m move) rises(s drover.Status) int32 {
-	if (m.event == EventExpire || m.event == EventClose || m.event == EventMark) && s == drover.Running { // ended by force
+	if slices.Contains([]Event{EventExpire, EventClose, EventMark, EventBackUp, EventBeat}, m.event) && s == drover.Running { // ended by force
 		return 1
 	}
 	if m.event == EventAck && s != drover.Running {

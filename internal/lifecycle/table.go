@@ -27,6 +27,10 @@ const (
 	EventPark     Event = "parked"
 	EventWake     Event = "woken"
 	EventJoin     Event = "its job ended"
+	EventAwait    Event = "left to its backup"
+	EventBackUp   Event = "backed up"
+	EventGiveUp   Event = "its backup failed too"
+	EventBeat     Event = "beaten"
 	EventDue      Event = "due"
 	EventReuse    Event = "reused"
 	EventNoExpand Event = "expansion failed"
@@ -72,6 +76,10 @@ func Table() []Transition {
 		{EventPark, s(drover.Running), s(drover.Waiting), "it waits for a signal, a timer, a callback or a person, and holds nothing"},
 		{EventWake, s(drover.Waiting), s(drover.Ready), "what it waited for came"},
 		{EventJoin, s(drover.Waiting), s(drover.Succeeded, drover.Failed), "the job that it ran has ended"},
+		{EventAwait, s(drover.Running), s(drover.Waiting), "it has failed for good and has a backup, which may give its result yet"},
+		{EventBackUp, append(slices.Clone(waitingStates), drover.Running), s(drover.Succeeded), "its backup gave a result first; lease_version rises when a worker had it"},
+		{EventGiveUp, s(drover.Waiting), s(drover.Failed, drover.DeadLetter), "its backup has not succeeded either: it ends as it would have without one"},
+		{EventBeat, append(slices.Clone(waitingStates), drover.Running), s(drover.Skipped), "it is a backup, and the task it runs beside has ended; lease_version rises when a worker had it"},
 		{EventDue, s(drover.Pending, drover.RetryWait), s(drover.Ready, drover.Queued), "its start or retry time came"},
 		{EventReuse, s(drover.Ready), s(drover.Succeeded), "an artifact of the same identity exists"},
 		{EventNoExpand, s(drover.Pending), s(drover.Failed), "a map over something that is no list, or over too long a list"},

@@ -82,6 +82,7 @@ const (
 	HowBlocked How = 1 // SKIPPED because of a failure above it: those below count it as failed
 	HowGone    How = 2 // SKIPPED and counted no more: its map expands again, or what called it runs again
 	HowMarked  How = 3 // somebody said so
+	HowBacked  How = 8 // SUCCEEDED with the result of its backup
 )
 
 // Solo reports whether the task's row stands for its whole job.

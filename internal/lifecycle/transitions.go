@@ -85,6 +85,45 @@ func Joined(t Task, well bool, now Instant) Task {
 	return must(EventJoin, t, drover.Failed, now)
 }
 
+// Awaiting returns the running task t, which has failed for good as end says, while its
+// backup may give its result yet: WAITING, to be looked at at once.
+func Awaiting(t, end Task, now Instant) Task {
+	t = must(EventAwait, t, drover.Waiting, now)
+	t.LeaseVersion, t.Losses, t.DueAt = end.LeaseVersion, end.Losses, now
+	return t
+}
+
+// BackedUp returns t ended with the result of its backup. A worker that has it holds
+// nothing any more.
+func BackedUp(t Task, now Instant) Task {
+	if t.Status == drover.Running {
+		t.LeaseVersion++
+	}
+	t = must(EventBackUp, t, drover.Succeeded, now)
+	t.How = HowBacked
+	return t
+}
+
+// GivenUp returns t, whose attempts have failed for good and whose backup has not succeeded
+// either. permanent says that its last failure was.
+func GivenUp(t Task, permanent bool, now Instant) Task {
+	if permanent {
+		return must(EventGiveUp, t, drover.Failed, now)
+	}
+	return must(EventGiveUp, t, drover.DeadLetter, now)
+}
+
+// Beaten returns a backup ended because the task it runs beside has ended: it counts no
+// more until it is called again.
+func Beaten(t Task, now Instant) Task {
+	if t.Status == drover.Running {
+		t.LeaseVersion++
+	}
+	t = must(EventBeat, t, drover.Skipped, now)
+	t.How = HowGone
+	return t
+}
+
 // Due returns a delayed task whose time has come.
 func Due(t Task, h Hold, now Instant) Task { return started(EventDue, t, h, now) }
 

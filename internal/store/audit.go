@@ -86,9 +86,9 @@ var (
 	// back says that it was given back, rise that its end moved the fence.
 	triesCTE = fmt.Sprintf("tries AS (SELECT a.job_id, a.task_id, a.generation, a.lease_version, a.n, "+
 		"CASE WHEN a.status = %[1]d OR a.outcome = 'snoozed' AND a.status = %[2]d OR a.outcome = 'lease_lost' AND a.status < %[3]d THEN 1 ELSE 0 END AS back, "+
-		"CASE WHEN a.status = %[1]d OR a.outcome IN ('lease_lost', 'forced', 'timed_out', 'marked') OR {pg:convert_from(a.error, 'UTF8')}{lite:CAST(a.error AS TEXT)} LIKE '%%\"class\":\"expired\"%%' THEN 1 ELSE 0 END AS rise "+
+		"CASE WHEN a.status = %[1]d OR a.outcome IN ('lease_lost', 'forced', 'timed_out', 'marked', 'beaten') OR {pg:convert_from(a.error, 'UTF8')}{lite:CAST(a.error AS TEXT)} LIKE '%%\"class\":\"expired\"%%' THEN 1 ELSE 0 END AS rise "+
 		"FROM attempts a WHERE "+of("a")+" UNION ALL SELECT f.job_id, f.task_id, f.generation, f.lease_version, f.attempt, 0, 0 FROM task_final f WHERE "+of("f")+
-		" AND f.status = %[3]d AND f.attempt = 1 AND f.losses = 0 AND f.how <> %[4]d)", drover.Ready, drover.RetryWait, drover.Succeeded, lifecycle.HowMarked)
+		" AND f.status = %[3]d AND f.attempt = 1 AND f.losses = 0 AND f.how NOT IN (%[4]d, %[5]d))", drover.Ready, drover.RetryWait, drover.Succeeded, lifecycle.HowMarked, lifecycle.HowBacked)
 )
 
 const wholeJob = "{pg:'00000000-0000-0000-0000-000000000000'::uuid}{lite:x'00000000000000000000000000000000'}"
@@ -146,7 +146,7 @@ var invariants = []Invariant{
 	invariant("I07", "attempts", "Attempts of a generation are numbered 1, 2, 3, … without those given back; every attempt but a first-try success has its row.", []string{triesCTE},
 		differ(found("t.job_id", "t.task_id", "'number of an attempt, after those that were used up'", "t.n", "1 + lag(t.n - t.back, 1, 0) OVER (PARTITION BY t.task_id, t.generation ORDER BY t.lease_version)")+" FROM tries t"),
 		found("f.job_id", "f.task_id", "'succeeded at a later attempt, of which there is no row; attempt'", "f.attempt", "1")+" FROM task_final f LEFT JOIN attempts a ON a.task_id = f.task_id AND a.lease_version = f.lease_version WHERE "+of("f")+
-			fmt.Sprintf(" AND f.status = %d AND (f.attempt <> 1 OR f.losses <> 0) AND NOT (f.attempt = 0 AND f.how IN (%d, %d)) AND f.how <> %d AND a.task_id IS NULL", drover.Succeeded, lifecycle.HowReused, lifecycle.HowJoined, lifecycle.HowMarked),
+			fmt.Sprintf(" AND f.status = %d AND (f.attempt <> 1 OR f.losses <> 0) AND NOT (f.attempt = 0 AND f.how IN (%d, %d)) AND f.how NOT IN (%d, %d) AND a.task_id IS NULL", drover.Succeeded, lifecycle.HowReused, lifecycle.HowJoined, lifecycle.HowMarked, lifecycle.HowBacked),
 		found("f.job_id", "f.task_id", "'lost its lease, of at most'", "f.losses", fmt.Sprint(lifecycle.MaxLeaseLosses+1))+" FROM task_final f WHERE "+of("f")+fmt.Sprintf(" AND f.losses > %d", lifecycle.MaxLeaseLosses+1)),
 
 	invariant("I08", "generations", "A final row never changes: each generation has one, in order, and what is live is the next.", []string{liveCTE},
@@ -156,10 +156,10 @@ var invariants = []Invariant{
 
 	invariant("I09", "told", "Each end of an attempt, of a task and of a map's wait for its elements is told by one event.", []string{liveCTE},
 		found("q.job_id", "q.task_id", "q.type || ': events, against what its rows tell'", "q.e", "q.f")+" FROM (SELECT job_id, task_id, type, sum(e) AS e, sum(f) AS f FROM ("+
-			"SELECT e.job_id, e.task_id, e.type, 1 AS e, 0 AS f FROM events e WHERE "+of("e")+" AND e.type IN ('task.failed', 'task.dead_lettered', 'task.cancelled', 'task.skipped', 'task.retry_scheduled', 'task.snoozed', 'task.lease_expired', 'task.released') "+
+			"SELECT e.job_id, e.task_id, e.type, 1 AS e, 0 AS f FROM events e WHERE "+of("e")+" AND e.type IN ('task.failed', 'task.dead_lettered', 'task.cancelled', 'task.skipped', 'task.retry_scheduled', 'task.snoozed', 'task.lease_expired', 'task.released', 'task.backup_awaited') "+
 			fmt.Sprintf("UNION ALL SELECT f.job_id, f.task_id, CASE f.status WHEN %d THEN 'task.failed' WHEN %d THEN 'task.dead_lettered' WHEN %d THEN 'task.cancelled' ELSE 'task.skipped' END, 0, 1 FROM task_final f WHERE "+of("f")+" AND f.status <> %d AND f.how <> %d ", // a rerun tells of those that are gone
 				drover.Failed, drover.DeadLetter, drover.Cancelled, drover.Succeeded, lifecycle.HowGone)+
-			fmt.Sprintf("UNION ALL SELECT a.job_id, a.task_id, CASE WHEN a.outcome IN ('failed', 'timed_out') THEN 'task.retry_scheduled' WHEN a.outcome = 'snoozed' THEN 'task.snoozed' WHEN a.outcome = 'lease_lost' THEN 'task.lease_expired' ELSE 'task.released' END, 0, 1 FROM attempts a WHERE "+of("a")+" AND a.status < %d", drover.Succeeded)+
+			fmt.Sprintf("UNION ALL SELECT a.job_id, a.task_id, CASE WHEN a.status = %[2]d THEN 'task.backup_awaited' WHEN a.outcome IN ('failed', 'timed_out') THEN 'task.retry_scheduled' WHEN a.outcome = 'snoozed' THEN 'task.snoozed' WHEN a.outcome = 'lease_lost' THEN 'task.lease_expired' ELSE 'task.released' END, 0, 1 FROM attempts a WHERE "+of("a")+" AND a.status < %[1]d", drover.Succeeded, drover.Waiting)+
 			") u GROUP BY job_id, task_id, type HAVING sum(e) <> sum(f)) q JOIN tasks t ON t.id = q.task_id LEFT JOIN live l ON l.task_id = q.task_id "+
 			// Of a map that failed to expand, was replayed and has expanded, nothing but its events is left.
 			"WHERE t.idx >= 0 OR l.task_id IS NOT NULL OR EXISTS (SELECT 1 FROM task_final f WHERE f.task_id = q.task_id)",
@@ -177,6 +177,10 @@ var invariants = []Invariant{
 	invariant("I10", "reuse", "A task that ended with the result of another names it, and that one has succeeded.", nil,
 		found("f.job_id", "f.task_id", "'ended with the result of another, which is not there; how it ended'", "f.how", "0")+" FROM task_final f LEFT JOIN reuses u ON u.task_id = f.task_id AND u.generation = f.generation "+
 			"LEFT JOIN task_final o ON o.task_id = u.of_task AND o.generation = u.of_generation AND o.status = 8 WHERE "+of("f")+fmt.Sprintf(" AND f.how = %d AND o.task_id IS NULL", lifecycle.HowReused)),
+
+	invariant("I10", "backups", "A task that ended with the result of its backup has one that succeeded.", nil,
+		found("f.job_id", "f.task_id", "'ended with the result of a backup, and no other task of its job has its output; how it ended'", "f.how", "0")+
+			fmt.Sprintf(" FROM task_final f WHERE "+of("f")+" AND f.how = %[1]d AND NOT EXISTS (SELECT 1 FROM task_final o JOIN tasks b ON b.id = o.task_id JOIN tasks t ON t.id = f.task_id WHERE o.job_id = f.job_id AND o.task_id <> f.task_id AND b.idx = t.idx AND o.status = %[2]d AND o.output = f.output)", lifecycle.HowBacked, drover.Succeeded)),
 
 	invariant("I10", "children", "A task that ended with the result of a job has run it, and a job that a task runs is the one that the task knows.", nil,
 		found("f.job_id", "f.task_id", "'ended with the result of a job that it has not run; how it ended'", "f.how", "0")+" FROM task_final f LEFT JOIN job_children c ON c.task_id = f.task_id AND c.generation = f.generation AND length(c.error) = 0 "+

@@ -36,6 +36,8 @@ type Node struct {
 	// job goes on degraded when the last of them fails, or it itself if there is none.
 	Backups  int
 	Degrades bool
+	// Spare says that it has a backup: a row whose attempt fails succeeds if that does.
+	Spare bool
 	// Undone says that it has a compensation.
 	Undone bool
 	// Share is the min_success of a map: none, a number, or a part such as "50%".
@@ -251,7 +253,23 @@ func (g *Graph) Results() []Result {
 
 // end is how a row ends that runs.
 func (g *Graph) end(i, index int) End {
-	if g.Fails(i, index) {
+	if g.Fails(i, index) && (!g.Nodes[i].Spare || g.Fails(i+Spares, index)) {
+		return "fail"
+	}
+	return "ok"
+}
+
+// Spares is added to the number of a task for its backup.
+const Spares = 50_000
+
+// Spared tells how the backup of a row ended that ended as e, once it ran: "" if it was
+// not called.
+func (g *Graph) Spared(i, index int, e End) End {
+	_, marked := g.Marked[Row{i, index}]
+	switch {
+	case !g.Nodes[i].Spare || marked && g.Root(i) < 0 || !g.Fails(i, index) || e != "ok" && e != "fail":
+		return ""
+	case g.Fails(i+Spares, index):
 		return "fail"
 	}
 	return "ok"
@@ -366,6 +384,9 @@ func (g *Graph) YAML() string {
 		} else if n.Degrades {
 			b.WriteString(", on_failure: degrade")
 		}
+		if n.Spare {
+			fmt.Fprintf(&b, ", backup: %s-b", n.Name)
+		}
 		if n.Cond != "" {
 			fmt.Fprintf(&b, ", if: %q", conds[n.Cond])
 		}
@@ -390,6 +411,9 @@ func (g *Graph) YAML() string {
 				b.WriteString(", on_failure: degrade")
 			}
 			b.WriteString("}\n")
+		}
+		if n.Spare {
+			fmt.Fprintf(&b, "  %s-b: {run: x}\n", n.Name)
 		}
 		if n.Undone {
 			fmt.Fprintf(&b, "  %s-c: {run: x}\n", n.Name)
@@ -590,6 +614,9 @@ func Draw(r *rand.Rand) *Graph {
 		for i := range g.Nodes {
 			g.Nodes[i].Undone = r.IntN(2) == 0
 		}
+	}
+	for i := range g.Nodes {
+		g.Nodes[i].Spare = r.IntN(4) == 0
 	}
 	g.Fails = DrawFails(r)
 	return g
