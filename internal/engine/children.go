@@ -3,6 +3,8 @@ package engine
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -332,10 +334,20 @@ func (e *Engine) makeChildren(ctx context.Context, list []*parked) (following, e
 		if err != nil {
 			return err
 		}
-		var heads []store.JobRow
+		var heads, made []store.JobRow
+		var ids []drover.JobID // of the jobs that there may be
+		for _, t := range got {
+			if _, has := there[store.Generation{Task: t.ID, N: t.Generation}]; !has {
+				ids = append(ids, childID(&t))
+			}
+		}
 		above := map[drover.JobID]store.ChildRow{}
-		if err := tx.Pipe(ctx, store.ReadJobs(jobs, &heads), store.ReadParents(jobs, above)); err != nil {
+		if err := tx.Pipe(ctx, store.ReadJobs(jobs, &heads), store.ReadParents(jobs, above), store.ReadJobs(uniqueSorted(ids), &made)); err != nil {
 			return err
+		}
+		lost := map[drover.JobID]bool{} // there are, and the row that tells of them is not
+		for _, r := range made {
+			lost[r.ID] = true
 		}
 		head := map[drover.JobID]store.JobRow{}
 		for _, h := range heads {
@@ -356,6 +368,15 @@ func (e *Engine) makeChildren(ctx context.Context, list []*parked) (following, e
 			switch _, has := there[store.Generation{Task: t.ID, N: t.Generation}]; {
 			case j == nil:
 				return store.ErrRetry
+			case !has && lost[childID(&t)]:
+				plan, err := e.plan(ctx, tx, of[t.ID].row.Pipeline)
+				if err != nil {
+					return err
+				}
+				x.children = append(x.children, store.ChildRow{Task: t.ID, Generation: t.Generation, Job: t.Job, Child: childID(&t), Abandon: plan.Nodes[t.Node].Abandon, Want: wantOf(j), Depth: above[t.Job].Depth + 1, Error: []byte{}})
+				e.log.WarnContext(ctx, "a job that a task runs was found again; the row that told of it was lost", "task", t.ID.String(), "job", childID(&t).String())
+				x.asked, t.DueAt = x.asked+1, x.now
+				x.look = append(x.look, t.ID)
 			case has, j.Paused, j.Cancelling != 0: // somebody was faster; or its own job is held
 				t.DueAt = lookAgain(&t, x.now)
 			case len(x.tasks) >= rowsAtOnce: // that is much for one transaction
@@ -386,6 +407,26 @@ func (e *Engine) makeChildren(ctx context.Context, list []*parked) (following, e
 	}
 	e.told(ctx, x)
 	return x.follows(), nil
+}
+
+// childID is the id of the job that a WAITING task runs in its generation. It is the same
+// whenever it is asked for, so that a job is found whose row in job_children was lost.
+func childID(t *lifecycle.Task) drover.JobID {
+	h := sha256.New()
+	h.Write(t.ID[:])
+	h.Write(binary.BigEndian.AppendUint32(nil, uint32(t.Generation)))
+	return drover.JobID(drover.MakeID(t.Since.Time().UnixMilli(), [10]byte(h.Sum(nil))))
+}
+
+// wantOf is what a job asks of the jobs that its tasks run.
+func wantOf(j *store.JobLive) store.Want {
+	switch {
+	case j.Cancelling != 0 && j.Cancelling != store.CauseFinish:
+		return store.WantCancel
+	case j.Paused:
+		return store.WantPause
+	}
+	return store.WantNothing
 }
 
 // makeChild adds the job that a task runs to x, or why there is none. It reports whether
@@ -428,7 +469,7 @@ func (e *Engine) makeChild(ctx context.Context, tx store.Tx, x *changes, j *stor
 	if err != nil {
 		return false, err
 	}
-	row.Child = drover.JobID(e.db.NewID())
+	row.Child = childID(&of.Task)
 	d := &draft{NewJob: drover.NewJob{ID: row.Child, Pipeline: n.Sub, Input: input, Class: of.Class}, plan: p.sub, trace: attemptTrace(of), parent: of.ID, accepted: data}
 	if err := e.start(ctx, tx, Caller{Tenant: of.Tenant, Actor: head.Creator}, d, x); err != nil {
 		return false, err

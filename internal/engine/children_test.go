@@ -77,6 +77,64 @@ func TestATaskRunsAPipeline(t *testing.T) {
 	})
 }
 
+// TestAChildWhoseRowIsLostIsFoundAgain: its task makes no second one, and learns of its end,
+// also when that has come meanwhile; a pause of the parent reaches it.
+func TestAChildWhoseRowIsLostIsFoundAgain(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.apply("pipeline: inner\ntasks: {a: {run: x}}\n")
+		w.apply("pipeline: outer\ntasks:\n  sub: {pipeline: inner, for_each: [1, 2, 3]}\n")
+		for _, when := range []string{"while it runs", "after its end", "while its parent is paused"} {
+			id := w.submit(drover.NewJob{Pipeline: "outer"})
+			children := map[drover.JobID]bool{}
+			for i := range 3 {
+				children[w.childOf(id, "sub", i)] = true
+			}
+			w.exec("DELETE FROM job_children WHERE job_id = " + w.literal(id))
+			switch when {
+			case "after its end":
+				w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+			case "while its parent is paused":
+				if _, err := w.Pause(t.Context(), w.c, id, engine.Request{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 4 {
+				w.pass(lookLate)
+				w.step("timers", w.TimersOnce)
+				w.step("children", w.ChildrenOnce)
+				w.step("sweep", w.SweepOnce)
+			}
+			w.open()
+			if when == "while its parent is paused" {
+				for c := range children {
+					if !w.job(c).Paused {
+						t.Errorf("%s: the child is not paused", when)
+					}
+				}
+				if _, err := w.Resume(t.Context(), w.c, id, engine.Request{}); err != nil {
+					t.Fatal(err)
+				}
+				w.step("children", w.ChildrenOnce)
+			}
+			w.work(func(l drover.Lease) drover.Outcome { return ok(l, "1") })
+			w.quieten()
+			w.want(id, drover.Succeeded)
+			for i := range 3 {
+				if c := w.childOf(id, "sub", i); !children[c] {
+					t.Errorf("%s: %s is no child of the first", when, c)
+				}
+			}
+			if n := w.count("SELECT count(*) FROM jobs WHERE parent_task IN (SELECT id FROM tasks WHERE job_id = " + w.literal(id) + ")"); n != 3 {
+				t.Errorf("%s: %d children were made", when, n)
+			}
+		}
+		w.audit()
+	})
+}
+
+// lookLate is longer than a task goes without being looked at that waits for a job.
+const lookLate = 6 * time.Minute
+
 // TestAChildThatDoesNotEndWell fails its task, which says which job and why; a replay of
 // the task runs another job.
 func TestAChildThatDoesNotEndWell(t *testing.T) {

@@ -85,6 +85,7 @@ func newLoops(e *engine.Engine) []*loop {
 		{name: "reap", f: e.ReapOnce, most: 2 * time.Second}, {name: "expire", f: e.ExpireOnce, most: loopMax}, {name: "sweep", f: e.SweepOnce, most: 4 * time.Second},
 		{name: "timers", f: e.TimersOnce, most: 3 * time.Second}, {name: "watch", f: e.WatchOnce, most: loopMax}, {name: "admit", f: e.AdmitOnce, most: 3 * time.Second}, {name: "purge", f: e.PurgeOnce, most: loopMax},
 		{name: "grant", f: func(ctx context.Context) (int, error) { _, _, err := e.LookLocks(ctx, nil); return 0, err }, most: 3 * time.Second},
+		{name: "children", f: e.ChildrenOnce, most: 3 * time.Second},
 	}
 	for _, l := range list {
 		l.quiet = loopMin
