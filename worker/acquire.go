@@ -73,7 +73,7 @@ func (w *Worker) takeTasks(ctx context.Context) {
 		w.mu.Lock()
 		var a *drover.Acquire
 		if len(w.queue)+w.flying()+w.asked == 0 {
-			a = w.ask(maxBatch) // not all: what comes first runs and is reported while the rest is claimed
+			a = w.ask(protocol.MaxLeases)
 		}
 		s := w.session
 		w.mu.Unlock()
